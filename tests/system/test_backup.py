@@ -45,7 +45,7 @@ SOON: Final = {
     "confplane.services.recorder.record.INTERVAL_S": 0.2,
     "confplane.services.upkeep.incarnation.PUBLISH_INTERVAL_S": 0.2,
 }
-AT_ONCE: Final = {"confplane.services.backup.restore._ENDING_S": 0.0}
+AT_ONCE: Final = {"confplane.services.backup.restore.ENDING_S": 0.0}
 
 
 class Installation:
@@ -62,15 +62,15 @@ class Installation:
             module="tests.support.stepping",
         )
         self.step_file = directory / "step"
-        self._environment: dict[str, str] = {
+        self.environment: dict[str, str] = {
             **Commands(directory, connect=connect, dsn=database.service_dsn).environment,
             "CONFPLANE_POSTGRES__MIGRATION_DSN": database.owner_dsn,
-            CONSTANTS_VARIABLE: json.dumps({"confplane.services.backup.restore._ENDING_S": 30.0}),
+            CONSTANTS_VARIABLE: json.dumps({"confplane.services.backup.restore.ENDING_S": 30.0}),
             STEP_FILE_VARIABLE: str(self.step_file),
         }
 
     async def run(self, *arguments: str, **more: str) -> Said:
-        environment = self._environment | more
+        environment = self.environment | more
         return await asyncio.to_thread(run, arguments, environment, module="tests.support.stepping")
 
     async def restore(self, file: Path, *options: str) -> Said:

@@ -58,9 +58,12 @@ async def restore(
             service = RestoreService(trees, tables, index, manifest)
             plan = await service.plan(list(settings.clusters), head_revision())
             _show(plan, manifest)
-            if not (plan.harmless or yes or _confirmed()):
-                say("Nothing was written; --yes restores without a question", err=True)
-                return callers.FAILED
+            if not (plan.harmless or yes):
+                if not _confirmed():
+                    say("Nothing was written; --yes restores without a question", err=True)
+                    return callers.FAILED
+                if plan != await service.plan(list(settings.clusters), head_revision()):
+                    raise InvalidRequestError("The stores were changed during the question. Run the command again.")
             with bars() as progress:
                 task = progress.add_task("Znodes", total=sum(sum(each.values()) for each in plan.znodes.values()))
                 await service.run(

@@ -131,6 +131,10 @@ class ArchiveIndex:
 
     # -- restores
 
+    def forget_existing(self, cluster: str) -> None:
+        """Remove the existing znodes of a cluster, before they are read again."""
+        self._database.execute("DELETE FROM existing WHERE cluster = ?", [cluster])
+
     def add_existing(self, cluster: str, copies: Sequence[ZnodeCopy]) -> None:
         """Add znodes that exist in the cluster of a restore."""
         for copy in copies:

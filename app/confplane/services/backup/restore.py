@@ -29,7 +29,7 @@ UNANNOUNCED: Final = f"{REASON}; its brokers have to be restarted"
 """The reason during a restore that does not announce its changes, for a repetition after an interruption."""
 ANNOUNCED: Final = 10_000
 """Maximum number of changes that are announced to brokers: they list all notifications at once."""
-_ENDING_S: Final = 60.0
+ENDING_S: Final = 60.0
 """Seconds to wait for the sessions of processes that ended."""
 _POLL_S: Final = 0.5
 _ROWS: Final = 1_000
@@ -105,6 +105,7 @@ class RestoreService:
             def add(copies: list[ZnodeCopy], name: str = tree.name) -> None:
                 self._index.add_existing(name, copies)
 
+            self._index.forget_existing(tree.name)
             await tree.read(add)
         counts = await self._tables.counts()
         rejected = await self._tables.rejected()
@@ -118,7 +119,7 @@ class RestoreService:
         )
 
     async def _wait_until_stopped(self, tree: TreeCopy) -> None:
-        give_up_at = time.monotonic() + _ENDING_S
+        give_up_at = time.monotonic() + ENDING_S
         while processes := await tree.processes():
             if time.monotonic() >= give_up_at:
                 raise InvalidRequestError(
@@ -145,10 +146,13 @@ class RestoreService:
 
         Raises:
             UnavailableError: A store did not answer. The restore may be run again.
-            InvalidRequestError: The archive was changed in the meantime.
+            InvalidRequestError: The archive was changed in the meantime, or processes are running.
         """
         reasons = {tree.name: _reason(plan, tree.name) for tree in self._trees}
         await self._tables.reject(reasons)
+        # A process that was started after the plan may write. Later ones see the rejection.
+        for tree in self._trees:
+            await self._wait_until_stopped(tree)
         for tree in self._trees:
             await tree.begin_restore()
             announces = self.announces(plan, tree.name)

@@ -195,6 +195,37 @@ def test_a_plan_that_breaks_no_rule_says_that_nothing_was_bypassed(
         assert answered.requests[-1].headers.get("Confplane-Break-Glass") == (glass[1] if glass else None)
 
 
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        ("POLICY_VIOLATION", f"Once the errors above are resolved, plan {PLAN_ID} can be continued."),
+        ("INVALID_UPDATE_VERSION", "Make a new plan of what is left."),
+    ],
+)
+def test_a_run_that_a_changed_entity_ended_needs_a_new_plan(
+    answered: Recorded, manifest: str, error: str, remedy: str
+) -> None:
+    refused: dict[str, Any] = {
+        "id": "topic=b",
+        "changeId": None,
+        "errorCode": 1,
+        "errorName": error,
+        "errorMessage": "no",
+        "errors": [],
+    }
+    run = applied_run()
+    answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2")))
+    answered.answers["apply"] = run | {
+        "results": [*run["results"], refused], "failed": 1, "next": {"id": "topic=c", "left": 3},
+    }  # fmt: skip
+    said = CliRunner().invoke(cli, ["apply", manifest, "--yes"])
+    assert said.exit_code == 1
+    assert said.stderr.splitlines()[-1] == (
+        "Not all of the plan was applied. Changes applied: 1; `confplane revert --request-id r` undoes them."
+        f" Entities left: 3. {remedy}"
+    )
+
+
 def test_the_refusal_of_a_frozen_cluster_is_shown_once(answered: Recorded, manifest: str) -> None:
     frozen = {"errorCode": 42, "errorName": "INVALID_REQUEST", "errorMessage": "Cluster payments is frozen"}
     made = plan(*(change(f"topic={name}", "none", **frozen) for name in "abc"))

@@ -175,10 +175,14 @@ class PlanRun:
         refused = [each for each in body["results"] if each["errorCode"]]
         texts = [f"{_place(each, self.files)}{each['id']}: {text}" for each in refused for text in refusal_texts(each)]
         left = "" if body["next"] is None else f" Entities left: {body['next']['left']}."
-        again = "load the file again" if self.files.merged else f"plan {plan_id} can be continued"
+        if any(each.get("errorName") == _CHANGED for each in refused):
+            again = "Make a new plan of what is left."
+        else:
+            again = "load the file again" if self.files.merged else f"plan {plan_id} can be continued"
+            again = f"Once the errors above are resolved, {again}."
         texts.append(
             f"Not all of the plan was applied. Changes applied: {self.changed}; `confplane revert --request-id"
-            f" {body['runId']}` undoes them.{left} Once the errors above are resolved, {again}."
+            f" {body['runId']}` undoes them.{left} {again}"
         )
         is_unknown = any(each.get("outcome") == "unknown" for each in refused)
         return print_error("\n".join(texts), UNKNOWN if is_unknown else FAILED, refused=len(texts) - 1)

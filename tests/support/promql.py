@@ -97,6 +97,7 @@ class ScrapeSeries:
             "select": self._select, "on": _on, "sum_": _aggregation(sum), "max_": _aggregation(max), "abs": abs,
             "rate": lambda ranged: 1 / ranged[1] * _increases(*ranged), "increase": lambda ranged: _increases(*ranged),
             "histogram_quantile": _quantiles, "time": lambda: self._now,
+            "absent": lambda vector: Vector() if vector else Vector({frozenset(): 1}),
         }  # fmt: skip
         found = eval(python, {"__builtins__": {}}, names)  # noqa: S307 - an expression of the chart
         assert isinstance(found, Vector), text

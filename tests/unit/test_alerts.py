@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.alerts import ALERTS
+from tests.support.alerts import ALERTS, firing
 from tests.support.promql import ScrapeSeries
 
 MINUTE: Final = 60.0
@@ -15,6 +15,8 @@ MINUTE: Final = 60.0
 # a minute apart, and `;` separates samples of one scrape. CLUSTER is a label. Of 1,000 observations FAST has all below a
 # second, and SLOW has a tenth between one and five seconds.
 CASES: Final = """
+Down                     build_info{version="1"} 1
+                         other 1
 ZooKeeperUnreachable     session_state{CLUSTER,state="connected"} 1; session_state{CLUSTER,state="lost"} 0
                          session_state{CLUSTER,state="connected"} 0; session_state{CLUSTER,state="lost"} 1
 MirrorStale              mirror_stale_seconds{CLUSTER} 60
@@ -156,6 +158,10 @@ def test_an_alert_fires_for_its_fault_alone(alert: dict[str, Any]) -> None:
     without, fault = cases()[alert["alert"].removeprefix("Confplane")]
     assert not scraped(without).query(alert["expr"])
     assert scraped(fault).query(alert["expr"])
+
+
+def test_an_alert_fires_if_no_process_is_scraped() -> None:
+    assert firing(ScrapeSeries()) == {"Down"}
 
 
 def test_increases_are_extrapolated_and_counters_may_begin_again() -> None:

@@ -99,6 +99,17 @@ def print_error(text: str, code: int, **members: object) -> int:
     return code
 
 
+def confirmed(question: str) -> bool:
+    """Ask a question on standard error, and say that nothing was written unless the answer is yes."""
+    try:
+        if typer.confirm(question, err=True):
+            return True
+        echo("Nothing was written", err=True)
+    except typer.Abort:
+        echo("\nNothing was written. Where nobody answers, use --yes", err=True)
+    return False
+
+
 def print_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None, right: Iterable[str] = ()
 ) -> None:

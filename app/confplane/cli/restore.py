@@ -104,7 +104,7 @@ def _confirmed() -> bool:
 def _finish(plan: RestorePlan, *, confirm_tokens: bool) -> None:
     for name, brokers in plan.brokers.items():
         if brokers and not RestoreService.announces(plan, name):
-            say(f"Cluster {name}: restart its {brokers} brokers. Not all changes were announced to them", err=True)
+            say(f"Cluster {name}: restart its brokers ({brokers}). Not all changes were announced to them", err=True)
     say("Restored. Start the processes of the service")
     if not confirm_tokens:
         say(

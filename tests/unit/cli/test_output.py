@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from confplane.cli import output
 from tests.support.waiting import run_ready_tasks
@@ -178,3 +179,20 @@ async def test_quick_lists_and_pipes_show_no_progress(capsys: pytest.CaptureFixt
 
     assert [item async for item in output.show_count(items(), "entities")] == [1]
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "answer", "said"),
+    [("y\n", True, ""), ("n\n", False, "Nothing was written\n"), ("", False, "Nothing was written. Where nobody")],
+)
+def test_a_question_without_an_answer_names_the_option(given: str, answer: bool, said: str) -> None:  # noqa: FBT001
+    app = typer.Typer()
+
+    @app.command()
+    def ask() -> None:
+        sys.stdout.write(str(output.confirmed("Apply this plan?")))
+
+    found = CliRunner().invoke(app, [], input=given)
+    assert found.stdout.endswith(str(answer))
+    assert said in found.stderr
+    assert "Apply this plan?" in found.stderr

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from confplane.cli.command_group import CommandGroup, PipelineCommand
-from confplane.cli.output import echo, is_json, print_json, say
+from confplane.cli.output import confirmed, is_json, print_json, say
 from confplane.cli.remote.changes import report_many
 from confplane.cli.remote.manifests import ManifestFiles
 from confplane.cli.remote.options import (
@@ -295,8 +295,7 @@ class _Apply:
             result = print_plan(found, self.files)
             if result != PLANNED:
                 return result
-            if not (self.yes or typer.confirm(f"{'Propose' if self.propose else 'Apply'} this plan?", err=True)):
-                echo("Nothing was written", err=True)
+            if not (self.yes or confirmed(f"{'Propose' if self.propose else 'Apply'} this plan?")):
                 return FAILED
             plan_id, revision = found["planId"], int(found["revision"])
         if self.propose:

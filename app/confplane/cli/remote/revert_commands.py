@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from confplane.cli.command_group import CommandGroup
-from confplane.cli.output import echo, is_json, print_error, print_json, print_table, sides_of
+from confplane.cli.output import confirmed, echo, is_json, print_error, print_json, print_table, sides_of
 from confplane.cli.remote.changes import report_bypass, report_many
 from confplane.cli.remote.entities import entity_of, facets_of, read_entity_values
 from confplane.cli.remote.options import BreakGlass, Reason, Since, Ticket, Until, ValidateOnly, WaitApplied, served
@@ -90,8 +90,7 @@ async def revert(
         return _end(plan, "Valid; nothing was written" if shown else _nothing(plan))
     for warning in _warnings(plan):
         echo(f"Warning: {warning}", err=True)
-    if not (yes or typer.confirm(f"Revert {_count(plan)}?", err=True)):
-        echo("Nothing was written", err=True)
+    if not (yes or confirmed(f"Revert {_count(plan)}?")):
         return FAILED
     done = await send(False)  # noqa: FBT003 - as above
     if not is_json() and _shown(done) != shown:

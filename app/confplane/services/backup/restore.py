@@ -123,8 +123,8 @@ class RestoreService:
         while processes := await tree.processes():
             if time.monotonic() >= give_up_at:
                 raise InvalidRequestError(
-                    f"{processes} processes of the service have sessions with the ZooKeeper of cluster {tree.name}."
-                    " Stop all processes first."
+                    f"Processes of the service with sessions in the ZooKeeper of cluster {tree.name}: {processes}. Stop"
+                    " all of them first."
                 )
             await asyncio.sleep(_POLL_S)
 

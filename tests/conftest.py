@@ -28,7 +28,7 @@ from tests.support.java import SPARK_OPTIONS
 from tests.support.processes import start_children_with_defaults
 from tests.support.proxy import Proxy, proxy
 from tests.support.sampling import FULL_SIZE
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 from tests.support.world import World
 
 if TYPE_CHECKING:
@@ -316,9 +316,13 @@ def service_options() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def service_class() -> type[Service]:
-    """The class of the module's service: a process, or a thread of the tests."""
-    return Service
+def service_class(service_options: dict[str, Any]) -> type[Service]:
+    """The class of the module's service: a thread, because most tests only send requests.
+
+    Programs of the tests, and logs of all details, are processes. Modules that need a process override this.
+    """
+    details = "CONFPLANE_LOG_LEVEL" in service_options.get("settings", {})
+    return Service if details or "module" in service_options else ServiceInThread
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from tests.support.servers import Database
+    from tests.support.service import Service
 
 
 @pytest.fixture
@@ -24,5 +25,5 @@ def service(chroot: str, migrated: Database, raw_zk: KazooClient, tmp_path: Path
     secret = tmp_path / "secret"
     secret.write_text("encoder-secret\n")
     cluster = {"password_encoder": {"secret_file": str(secret), "iterations": 1024}}
-    with Service(tmp_path / "service", connect=chroot, dsn=migrated.service_dsn, cluster=cluster) as running:
+    with ServiceInThread(tmp_path / "service", connect=chroot, dsn=migrated.service_dsn, cluster=cluster) as running:
         yield running

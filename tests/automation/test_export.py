@@ -18,7 +18,7 @@ from confplane.cli.remote.selection import EntitySelection
 from confplane.domain.facets import FacetName
 from tests.automation import tofu
 from tests.support import odd_configs, tools
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from tests.support.servers import Database
+    from tests.support.service import Service
 
 EXPORTED: Final = Path(__file__).with_name("exported.tf")
 _RESOURCES: Final = 44
@@ -36,7 +37,7 @@ _RESOURCES: Final = 44
 def service(chroot: str, migrated: Database, raw_zk: KazooClient, tmp_path: Path) -> Iterator[Service]:
     """A service on a cluster with odd configs."""
     odd_configs.write(raw_zk)
-    with Service(tmp_path / "service", connect=chroot, dsn=migrated.service_dsn) as running:
+    with ServiceInThread(tmp_path / "service", connect=chroot, dsn=migrated.service_dsn) as running:
         yield running
 
 

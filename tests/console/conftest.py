@@ -8,18 +8,12 @@ import pytest
 
 from tests.console.api import Api
 from tests.console.visitor import Visitor, console_key
-from tests.support.service import Service, ServiceInThread
+from tests.support.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.servers import Database
-
-
-@pytest.fixture(scope="module")
-def service_class() -> type[Service]:
-    """A thread: most of these tests only send requests."""
-    return ServiceInThread
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from confplane.devstack.postgres import SERVICE
 from confplane.domain.texts import rfc3339
 from tests.audit.rows import fetch, run
 from tests.console.visitor import SIGN_IN, Visitor, csrf_of
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def test_sessions_go_on_while_postgres_is_away(
 ) -> None:
     dsn = own_postgres.dsn(SERVICE, "trail")
     with (
-        Service(tmp_path, connect=chroot, dsn=dsn, settings=console_settings) as alone,
+        ServiceInThread(tmp_path, connect=chroot, dsn=dsn, settings=console_settings) as alone,
         Visitor(alone) as known,
         Visitor(alone) as late,
     ):

@@ -7,17 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.contract.api import publish_and_configure
-from tests.support.service import ServiceInThread
 
 if TYPE_CHECKING:
     from tests.support.servers import Database
-    from tests.support.service import Service
-
-
-@pytest.fixture(scope="module")
-def service_class() -> type[Service]:
-    """A thread: most of these tests only send requests."""
-    return ServiceInThread
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from tests.integration.conftest import (
     no_brokers,
     opened,
     run,
-    service_class,
     usual_mode,
 )
 
@@ -22,6 +21,5 @@ __all__ = [
     "no_brokers",
     "opened",
     "run",
-    "service_class",
     "usual_mode",
 ]

@@ -14,7 +14,7 @@ from confplane.audit import PostgresManifestRuns
 from confplane.domain.errors import UnavailableError
 from confplane.services.changes.alter import AlterService
 from tests.support import servers
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def test_a_run_whose_process_was_killed_continues_with_the_same_plan(
             wait_for(lambda: other.get("/client-quotas/user=killed-0600").status_code == 200)
             one.stop(kill=True)
         thread.join()
-    with Service(tmp_path / "two", connect=connect, dsn=migrated.service_dsn) as two, connected(two) as http:
+    with ServiceInThread(tmp_path / "two", connect=connect, dsn=migrated.service_dsn) as two, connected(two) as http:
 
         def continued() -> httpx.Response | None:
             answer = http.post("/manifests:apply", json=sent)

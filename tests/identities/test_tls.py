@@ -16,7 +16,7 @@ import pytest
 
 from tests.support import servers
 from tests.support.certificates import CN, Authority, C, O, name
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from confplane.devstack.postgres import Postgres
     from confplane.devstack.zookeeper import ZooKeeper
+    from tests.support.service import Service
 
 ALICE = name((C, "DE"), (O, "Acme"), (CN, "alice"))
 RULES = "RULE:^CN=([a-z]+),O=Acme,C=DE$/$1/,RULE:^CN=(proxy)$/$1/"
@@ -98,7 +99,7 @@ def world(zookeeper: ZooKeeper, postgres: Postgres, tmp_path: Path) -> Iterator[
         "CLIENT_CERTIFICATE_HEADER": "Client-Cert",
         "CERTIFICATE_PROXIES": '["127.0.0.2"]',
     }
-    service = Service(
+    service = ServiceInThread(
         tmp_path / "service",
         connect=servers.make_chroot(zookeeper.hosts),
         dsn=servers.make_migrated(postgres).service_dsn,

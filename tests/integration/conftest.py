@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
@@ -14,7 +14,6 @@ from tests.support.adopting import ALICE, OTHER, RATE, opener
 from tests.support.commands import Said
 from tests.support.configs import clear_brokers
 from tests.support.kafka_double import KafkaDouble
-from tests.support.service import Service, ServiceInThread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,14 +24,8 @@ if TYPE_CHECKING:
     from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.adopting import Opener
     from tests.support.facets import ConfplaneClient
+    from tests.support.service import Service
     from tests.support.world import World
-
-
-@pytest.fixture(scope="module")
-def service_class(service_options: dict[str, Any]) -> type[Service]:
-    """A thread: most of these tests only send requests. Programs of the tests, and logs of all details, are processes."""
-    details = "CONFPLANE_LOG_LEVEL" in service_options.get("settings", {})
-    return Service if details or "module" in service_options else ServiceInThread
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from confplane.domain.access.operations import (
     Role,
 )
 from tests.support.processes import ROOT, path_with_confplane
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def named(text: str) -> set[str]:
 
 def test_the_team_of_the_guide(module_chroot: str, module_database: Database, tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", section("A team of your own"), re.DOTALL)
-    with Service(tmp_path / "service", connect=module_chroot, dsn=module_database.service_dsn) as service:
+    with ServiceInThread(tmp_path / "service", connect=module_chroot, dsn=module_database.service_dsn) as service:
         (tmp_path / "admin-token").write_text(service.token)
         script = "set -eu\n" + "echo '#'\n".join(blocks)
         # The service and each command take a moment; in the guide a person reads in between.

@@ -16,7 +16,7 @@ import httpx
 
 from confplane.domain.entities import Entity
 from tests.support import tools
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ def test_a_page_of_another_origin_does_a_conditional_put(
     (site / "page.html").write_bytes(PAGE.read_bytes())
     with pages(site) as port:
         settings = {"CONFPLANE_HTTP__CORS_ORIGINS": json.dumps([f"http://127.0.0.1:{port}"])}
-        with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, settings=settings) as service:
+        with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn, settings=settings) as service:
             cluster = f"{service.url}/v1/clusters/default"
             told = {"cluster": cluster, "token": service.token, "user": USER}
             (site / "settings.json").write_text(json.dumps(told))

@@ -13,13 +13,14 @@ import yaml
 from tests.support import servers
 from tests.support.documents import blocks, run
 from tests.support.processes import ROOT, path_with_confplane
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.servers import Database
+    from tests.support.service import Service
 
 
 def test_the_commands_for_configs_print_what_the_guide_shows(service: Service, tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_the_commands_for_configs_print_what_the_guide_shows(service: Service, t
 def test_the_commands_for_the_past_and_for_reverts(chroot: str, migrated: Database, tmp_path: Path) -> None:
     api = re.findall(r"^api\(\) \{.*$", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
     # They list all quotas: of a service of their own.
-    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
         service.wait_recorded()
         environment = os.environ | {"CONFPLANE": f"{service.url}/v1/clusters/default", "TOKEN": service.token}
         printed = run(["\n".join([*api, *blocks((ROOT / "docs/history.md").read_text())])], tmp_path, environment)
@@ -63,7 +64,7 @@ def test_the_commands_for_the_past_and_for_reverts(chroot: str, migrated: Databa
 def test_the_manifests_of_the_guide_and_its_pipelines(zookeeper: ZooKeeper, migrated: Database, tmp_path: Path) -> None:
     guide = (ROOT / "docs/automation.md").read_text().partition("\n## Terraform and OpenTofu\n")[0]
     connect = servers.make_chroot(zookeeper.hosts)
-    with Service(tmp_path / "service", connect=connect, dsn=migrated.service_dsn) as service:
+    with ServiceInThread(tmp_path / "service", connect=connect, dsn=migrated.service_dsn) as service:
         stubs = tmp_path / "stubs"
         stubs.mkdir()
         for name in ("gh", "curl"):
@@ -116,7 +117,7 @@ def _settled(text: str) -> list[str]:
 
 def test_the_commands_for_temporary_changes(chroot: str, migrated: Database, tmp_path: Path) -> None:
     api = re.findall(r"^api\(\) \{.*$", (ROOT / "docs/index.md").read_text(), re.MULTILINE)
-    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn) as service:
         environment = os.environ | {"TOKEN": service.token, "CONFPLANE": f"{service.url}/v1/clusters/default"}
         shell = blocks((ROOT / "docs/temporary-changes.md").read_text())
         [printed] = run(["\n".join([*api, *shell])], tmp_path, environment)
@@ -125,7 +126,7 @@ def test_the_commands_for_temporary_changes(chroot: str, migrated: Database, tmp
 
 
 def test_the_commands_for_change_requests(chroot: str, migrated: Database, tmp_path: Path) -> None:
-    with Service(tmp_path / "service", connect=chroot, dsn=migrated.service_dsn) as service:
+    with ServiceInThread(tmp_path / "service", connect=chroot, dsn=migrated.service_dsn) as service:
         (tmp_path / "admin-token").write_text(service.token)
         path = path_with_confplane(tmp_path / "bin")
         environment = os.environ | {

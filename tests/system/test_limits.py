@@ -10,12 +10,13 @@ import httpx
 import pytest
 
 from tests.support.metrics import Scraped
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support import servers
+    from tests.support.service import Service
 
 BASE = "/v1/clusters/default"
 SLOW = 0.001
@@ -34,7 +35,7 @@ def limited(chroot: str, migrated: servers.Database, tmp_path_factory: pytest.Te
     """A service with small limits for its admin."""
     settings = {"CONFPLANE_LIMITS__OVERRIDES": json.dumps({"User:admin": OVERRIDE})}
     directory = tmp_path_factory.mktemp("limited")
-    with Service(directory, connect=chroot, dsn=migrated.service_dsn, settings=settings) as running:
+    with ServiceInThread(directory, connect=chroot, dsn=migrated.service_dsn, settings=settings) as running:
         yield running
 
 

@@ -18,13 +18,13 @@ import pytest
 from confplane.api.routing.strict_json import MAX_ITEMS
 from tests.contract.api import publish_and_configure
 from tests.support.honest import BASE, honest
+from tests.support.service import Service
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.servers import Database
-    from tests.support.service import Service
 
 CONNECTIONS = 64
 MAX_BODY = 8 * 1024 * 1024
@@ -35,6 +35,12 @@ ATTACK_CPU_S = 0.2
 @pytest.fixture(scope="module")
 def service_options(module_database: Database) -> dict[str, Any]:
     return publish_and_configure(module_database)
+
+
+@pytest.fixture(scope="module")
+def service_class() -> type[Service]:
+    """A process: its processor time is measured, and the clients must not take its turns."""
+    return Service
 
 
 @contextlib.contextmanager

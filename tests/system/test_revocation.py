@@ -15,7 +15,7 @@ from confplane.devstack.postgres import SERVICE, Postgres
 from confplane.security import api_tokens
 from tests.support.credentials import credentials
 from tests.support.facets import ConfplaneClient
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ async def test_a_request_that_waits_ends_with_its_token(
     tmp_path: Path, chroot: str, migrated: servers.Database
 ) -> None:
     settings = {"CONFPLANE_HTTP__REQUEST_DEADLINE_MS": "60000"}
-    with Service(tmp_path, connect=chroot, dsn=migrated.service_dsn, settings=settings) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=migrated.service_dsn, settings=settings) as service:
         async with credentials(migrated.service_dsn) as tables:
             token_id, text = await tables.token("User:alice")
             await until(partial(_is, service, text, 200))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import secrets
@@ -40,7 +39,7 @@ def compact(module_chroot: str, module_database: servers.Database, tmp_path: Pat
 
     async def run(*arguments: str) -> Said:
         named = () if "--cluster" in arguments else ("--cluster", "default")
-        return await asyncio.to_thread(commands.run, ["compact", *named, *arguments], environment)
+        return commands.run_here("compact", *named, *arguments, environment=environment)
 
     return run
 

@@ -132,5 +132,5 @@ def test_what_can_not_be_renamed_does_not_stop_the_rest(
 
 
 def test_kafka_3_9_has_renamed_nothing(tmp_path: Path, chroot: str, migrated: Database) -> None:
-    said = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn).run("upgrade-keys", "--apply")
+    said = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn).run_here("upgrade-keys", "--apply")
     assert (said.code, said.out) == (0, "Kafka has not renamed any dynamic config; there is nothing to do\n")

@@ -56,7 +56,7 @@ async def test_credentials_and_quotas_survive_a_move_and_both_layouts(
         await until(lambda: admin.login(f"{host}:{port}", USER, "pw")["code"] == 0, why="a login")
 
     async def run(*arguments: str) -> str:
-        said = await asyncio.to_thread(commands.run, *arguments)
+        said = await asyncio.to_thread(commands.run_here, *arguments)
         assert said.code == 0, said
         return said.out
 

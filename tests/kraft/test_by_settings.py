@@ -12,10 +12,10 @@ from confplane.kraft.metadata_log import MetadataLog
 from confplane.kraft.wire.errors import AnswerError
 from confplane.kraft.wire.options import Address, Options
 from confplane.kraft.wire.sasl import Plain
-from tests.support.commands import run, target
+from tests.support.commands import run_here, target
 from tests.support.kraft import MECHANISMS, PASSWORDS, unsecured_token
 from tests.support.kraft_writer import KraftWriter
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 from tests.support.waiting import until, until_warned
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
     from tests.support.servers import Database
+    from tests.support.service import Service
 
 PASSWORD = PASSWORDS["carol"]
 RIGHTS = [
@@ -50,7 +51,7 @@ def stores(module_chroot: str, module_database: Database) -> dict[str, Any]:
 @contextmanager
 def observing(directory: Path, stores: dict[str, Any], kafka: dict[str, Any], **more: Any) -> Iterator[Service]:
     """Import by the command, and run a service, both with the same variables."""
-    service = Service(directory, settings=variables(kafka), **stores, **more)
+    service = ServiceInThread(directory, settings=variables(kafka), **stores, **more)
     target(service, "import", "--apply")
     with service:
         yield service
@@ -58,7 +59,8 @@ def observing(directory: Path, stores: dict[str, Any], kafka: dict[str, Any], **
 
 def commanded(service: Service, *arguments: str) -> Said:
     """Run a command about the target, with a service's variables."""
-    return run(["target", *arguments, "--cluster", "default"], {**service._environment, "LOGNAME": "olga"})
+    environment = {**service._environment, "LOGNAME": "olga"}
+    return run_here("target", *arguments, "--cluster", "default", environment=environment)
 
 
 def secured(kraft: KraftCluster, sasl: dict[str, str]) -> dict[str, Any]:

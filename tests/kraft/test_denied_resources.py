@@ -13,7 +13,7 @@ from tests.support import servers
 from tests.support.commands import Commands
 from tests.support.kraft import random_id, unsecured_token
 from tests.support.kraft_writer import KraftWriter
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 from tests.support.waiting import until, until_warned
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ async def test_a_denied_topic_or_group_hides_no_other(
         )
 
         async def denied() -> bool:
-            return "not described: denied-group" in commands.run("target", "check").out
+            return "not described: denied-group" in commands.run_here("target", "check").out
 
         await until(denied)
-        said = commands.run("target", "check")
+        said = commands.run_here("target", "check")
         assert said.code == 1
         (line,) = [each for each in said.out.splitlines() if each.split()[0] == "topics"]
         counts = re.search(rf"read only, (\d+) of (\d+) described: not described: {HIDDEN}; needed: DESCRIBE", line)
@@ -86,14 +86,14 @@ async def test_a_denied_topic_or_group_hides_no_other(
         assert total - described == 1
         assert f"Can't be followed: 1 of {total} topics, 1 of " in said.err
 
-        said = commands.run("target", "import", "--apply")
+        said = commands.run_here("target", "import", "--apply")
         assert said.code == 0, said
         assert f"topic={HIDDEN}: " in said.out
         assert "needed: DESCRIBE_CONFIGS on GROUP" in said.out
-        with Service(tmp_path / "s", connect=chroot, dsn=database.service_dsn, cluster=cluster) as service:
+        with ServiceInThread(tmp_path / "s", connect=chroot, dsn=database.service_dsn, cluster=cluster) as service:
             async with service.client() as client:
                 await _followed(client, writer)
-                assert "topics, not permitted: 1" in commands.run("target", "status").out
+                assert "topics, not permitted: 1" in commands.run_here("target", "status").out
                 await _denied_later(client, writer)
 
 

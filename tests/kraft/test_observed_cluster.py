@@ -26,7 +26,7 @@ from tests.support.commands import Commands
 from tests.support.kraft import PASSWORDS, kraft_cluster, random_id
 from tests.support.kraft_writer import KraftWriter
 from tests.support.ports import reserved_port
-from tests.support.service import Service
+from tests.support.service import ServiceInThread
 from tests.support.waiting import until, until_warned
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
+    from tests.support.service import Service
 
 CLUSTER, TOPIC, GROUP = 4, 2, 3
 """Types of resources in ACLs."""
@@ -72,9 +73,9 @@ async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftC
         )
     before = await offsets(kraft)
 
-    said = commands.run("target", "status")
+    said = commands.run_here("target", "status")
     assert (said.code, said.out.strip()) == (0, "Cluster default has no target: its brokers read ZooKeeper")
-    said = commands.run("target", "check")
+    said = commands.run_here("target", "check")
     assert said.code == 0, said
     assert f"Kafka cluster {kraft.cluster_id}, release 4.4 (metadata.version 4.4-IV2), brokers 1" in said.out
     assert [line.split()[0] for line in said.out.splitlines() if line.split()[1:2] in (["full"], ["full,"])] == [
@@ -84,17 +85,19 @@ async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftC
     assert "topic table     none yet" in said.out
     assert "target          none yet" in said.out
 
-    said = commands.run("target", "import")
+    said = commands.run_here("target", "import")
     assert said.code == 0, said
     assert "Nothing was written; --apply writes" in said.out
     assert "..: " in said.out
-    assert commands.run("target", "status").out.strip() == "Cluster default has no target: its brokers read ZooKeeper"
+    assert (
+        commands.run_here("target", "status").out.strip() == "Cluster default has no target: its brokers read ZooKeeper"
+    )
 
-    said = commands.run("target", "import", "--apply")
+    said = commands.run_here("target", "import", "--apply")
     assert said.code == 0, said
     assert f"Cluster default follows the Kafka cluster {kraft.cluster_id} from now on" in said.out
-    assert "Nothing to do" in commands.run("target", "import", "--apply").out
-    said = commands.run("target", "status")
+    assert "Nothing to do" in commands.run_here("target", "import", "--apply").out
+    said = commands.run_here("target", "status")
     assert f"Cluster default: observe cluster {kraft.cluster_id} (imported)" in said.out
     assert "groups, not storable in ZooKeeper: " in said.out
 
@@ -104,7 +107,7 @@ async def test_an_import_by_commands_writes_nothing_to_the_cluster(kraft: KraftC
 @pytest.fixture(scope="module")
 def service_options(kraft: KraftCluster, commands: Commands) -> dict[str, Any]:
     """The service observes the cluster."""
-    assert commands.run("target", "import", "--apply").code == 0
+    assert commands.run_here("target", "import", "--apply").code == 0
     return {"cluster": settings_of(kraft)}
 
 
@@ -114,7 +117,7 @@ def test_the_check_says_that_the_list_of_topics_is_outdated(
 ) -> None:
     commands = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster=settings_of(kraft))
     run(migrated.owner_dsn, f"INSERT INTO topic_polls VALUES ('default', 1, now() - interval '{age}', 7)")  # noqa: S608 - constants
-    found = commands.run("target", "check").out
+    found = commands.run_here("target", "check").out
     assert "topic table     7 topics, listed " in found
     assert ("outdated, it is more than an hour old" in found) == outdated
 
@@ -195,14 +198,14 @@ async def test_callers_write_client_configs_only(service: Service) -> None:
 async def test_pause_and_resume(kraft: KraftCluster, commands: Commands, service: Service) -> None:
     async with KraftWriter(kraft.bootstrap[0]) as writer, service.client() as client:
         path = "client-quotas?user=target-paused"
-        said = commands.run("target", "pause", "--reason", "a drill")
+        said = commands.run_here("target", "pause", "--reason", "a drill")
         assert said.code == 0, said
         await until_warned(client, "is paused")
         assert (await cluster_of(client))["target"]["paused"]
         await writer.quotas(({"user": "target-paused"}, {"producer_byte_rate": 5.0}))
         # Nothing is observed, so nothing is polled: the read is that of the mirror.
         assert (await client.request("GET", f"{path}&consistency=strong")).body["items"] == []
-        assert commands.run("target", "resume", "--reason", "it is over").code == 0
+        assert commands.run_here("target", "resume", "--reason", "it is over").code == 0
 
         async def followed() -> Any:
             return (await client.request("GET", path)).body["items"]
@@ -264,16 +267,18 @@ async def test_missing_rights_turn_off_their_parts_alone(
         cluster_settings = {"kafka": {"bootstrap": [node.listener("SASL")], "sasl": sasl}}
         chroot, database = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres)
         partial = Commands(tmp_path, connect=chroot, dsn=database.service_dsn, cluster=cluster_settings)
-        said = partial.run("target", "check")
+        said = partial.run_here("target", "check")
         assert said.code == 1
         assert "Can't be followed: topics, groups. Everything else can" in said.err
         assert "barrier         no: " in said.out
         assert "would wait: client-quotas, topics, brokers, groups, client-metrics" in said.out
         assert "needed for callers' changes: ALTER_CONFIGS on CLUSTER" in said.out
-        said = partial.run("target", "import", "--apply")
+        said = partial.run_here("target", "import", "--apply")
         assert said.code == 0, said
         assert "groups          not permitted, left out: " in said.out
-        with Service(tmp_path / "s", connect=chroot, dsn=database.service_dsn, cluster=cluster_settings) as service:
+        with ServiceInThread(
+            tmp_path / "s", connect=chroot, dsn=database.service_dsn, cluster=cluster_settings
+        ) as service:
             async with service.client() as client:
                 await until_warned(client, "does not permit reads of its groups")
                 await writer.quotas(({"user": "target-rights"}, {"producer_byte_rate": 3.0}))
@@ -291,10 +296,10 @@ async def altered_without_a_right(client: ConfplaneClient, writer: KraftWriter, 
     await writer.allow("User:alice", [(CLUSTER, "kafka-cluster", ALTER_CONFIGS), topics[0]])
 
     async def checked() -> bool:
-        return "would wait: topics, groups" in commands.run("target", "check").out
+        return "would wait: topics, groups" in commands.run_here("target", "check").out
 
     await until(checked)
-    said = commands.run("target", "adopt", "--reason", "a test")
+    said = commands.run_here("target", "adopt", "--reason", "a test")
     assert said.code == 0, said
     body = {"quotas": {"producer_byte_rate": 4}}
 
@@ -338,12 +343,12 @@ async def test_another_cluster_is_never_followed(
     chroot, database = servers.make_chroot(zookeeper.hosts), servers.make_migrated(postgres)
     theirs = Target(random_id(), imported=True)
     commands = Commands(tmp_path / "commands", connect=chroot, dsn=database.service_dsn, cluster=settings_of(kraft))
-    with Service(tmp_path, connect=chroot, dsn=database.service_dsn, cluster=settings_of(kraft)) as service:
+    with ServiceInThread(tmp_path, connect=chroot, dsn=database.service_dsn, cluster=settings_of(kraft)) as service:
         for raw in servers.raw_client(chroot):
             _set_target(raw, theirs)
         async with service.client() as client:
             await until_warned(client, f"belongs to the cluster {kraft.cluster_id}")
-            said = commands.run("target", "check")
+            said = commands.run_here("target", "check")
             assert said.code == 1
             assert f"belong to the cluster {kraft.cluster_id}, and {theirs.cluster_id} is followed" in said.err
             assert theirs.cluster_id in json.dumps((await client.request("GET", "/readyz")).body)
@@ -365,7 +370,7 @@ def test_the_check_needs_no_zookeeper(kraft: KraftCluster, postgres: Postgres, t
     database = servers.make_migrated(postgres)
     connect = f"127.0.0.1:{reserved_port()}/none"
     commands = Commands(tmp_path, connect=connect, dsn=database.service_dsn, cluster=settings_of(kraft))
-    said = commands.run("target", "check")
+    said = commands.run_here("target", "check")
     assert said.code == 0, said
     assert "target          not known: " in said.out
 
@@ -384,12 +389,12 @@ async def test_a_cluster_that_is_away_at_the_start_and_later(
         commands = Commands(tmp_path, connect=chroot, dsn=database.service_dsn, cluster=own)
         async with KraftWriter(kraft.bootstrap[0]) as writer:
             await writer.quotas(({"user": "early"}, {"producer_byte_rate": 1.0}))
-        assert commands.run("target", "import", "--apply").code == 0
+        assert commands.run_here("target", "import", "--apply").code == 0
         node.kill()
-        said = commands.run("target", "check")
+        said = commands.run_here("target", "check")
         assert said.code == 1
         assert "Not checked: " in said.err
-        with Service(tmp_path / "s", connect=chroot, dsn=database.service_dsn, cluster=own) as service:
+        with ServiceInThread(tmp_path / "s", connect=chroot, dsn=database.service_dsn, cluster=own) as service:
             async with service.client() as client:
                 await until_warned(client, "is not observed now")
                 path = "client-quotas/user=early"

@@ -27,7 +27,7 @@ from confplane.rollups.jobs import JOBS
 from confplane.rollups.session import StageProgress
 from tests.audit.rows import fetch, run
 from tests.rollups.lake import current, runs
-from tests.support.commands import Commands, Said
+from tests.support.commands import Commands, Said, run_here
 from tests.support.processes import ROOT, program, wait_gone
 from tests.support.spark import submit
 from tests.support.stalls import stalled
@@ -308,12 +308,13 @@ def test_without_java(commands: Commands, tmp_path: Path) -> None:
 
 
 def test_without_postgres_or_its_tables(commands: Commands, migrated: servers.Database) -> None:
-    said = said_without(commands, "", CONFPLANE_POSTGRES__DSN="postgresql://confplane:secret@127.0.0.1:1/confplane")
+    away = {"CONFPLANE_POSTGRES__DSN": "postgresql://confplane:secret@127.0.0.1:1/confplane"}
+    said = run_here("rollups", "run", "all", "--cluster", "default", environment=commands.environment | away)
     assert (said.code, said.out) == (1, "")
     assert said.err.startswith("Not run: ")
     assert "secret" not in said.err
     run(migrated.owner_dsn, "DROP TABLE rollup_runs")
-    said = said_without(commands, "")
+    said = commands.run_here("rollups", "run", "all")
     assert said.code == 1
     assert "run `confplane migrate`" in said.err
 

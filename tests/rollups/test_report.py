@@ -194,10 +194,10 @@ def test_the_report_of_runs_that_failed_or_are_gone(migrated: servers.Database, 
     commands = Commands(tmp_path, connect="127.0.0.1:1", dsn=dsn)
     (tmp_path / "page.html").write_text("before")
     (tmp_path / "before").hardlink_to(tmp_path / "page.html")
-    said = commands.run("rollups", "report", "--output", str(tmp_path / "page.html"))
+    said = commands.run_here("rollups", "report", "--output", str(tmp_path / "page.html"))
     assert said.code == 0, said.err
     assert (tmp_path / "before").read_text() == "before"  # the page is replaced, not overwritten in place
-    failed = commands.run("rollups", "report", "--output", str(tmp_path / "no" / "page.html"))
+    failed = commands.run_here("rollups", "report", "--output", str(tmp_path / "no" / "page.html"))
     assert (failed.code, failed.err) == (1, f"Not written: {tmp_path}/no/page.html: No such file or directory\n")
     begin = (tmp_path / "page.html").read_text().partition("<nav>")[2].partition("</nav>")[0]
     lines = {

@@ -1,13 +1,16 @@
-"""``confplane`` commands run as processes with the settings of a service that need not run.
+"""``confplane`` commands, in this process or as processes, with the settings of a service that need not run.
 
 ``python -m tests.support.commands JSON`` runs several, given by their arguments, and exits with the highest of their codes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from typer.testing import CliRunner
@@ -34,7 +37,9 @@ class Said(NamedTuple):
 
 def target(service: Service, *arguments: str) -> str:
     """Run ``confplane target`` with a service's settings, which must succeed; return its output."""
-    said = run(["target", *arguments, "--cluster", "default"], service._environment | {"LOGNAME": "olga"})
+    said = run_here(
+        "target", *arguments, "--cluster", "default", environment=service._environment | {"LOGNAME": "olga"}
+    )
     assert said.code == 0, said
     return said.out
 
@@ -47,13 +52,12 @@ class Commands:
         self.environment = service._environment | {"LOGNAME": "olga", "COLUMNS": "200"}
 
     def run(self, *arguments: str, seconds: float = SECONDS) -> Said:
-        """Run a command to its end."""
+        """Run a command to its end, as a process."""
         return run([*arguments, "--cluster", "default"], self.environment, seconds=seconds)
 
     def run_here(self, *arguments: str) -> Said:
         """Run a command to its end in this process, and in its Spark session."""
-        answer = CliRunner().invoke(cli, [*arguments, "--cluster", "default"], env=self.environment)
-        return Said(answer.exit_code, answer.stdout, answer.stderr)
+        return run_here(*arguments, "--cluster", "default", environment=self.environment)
 
     def run_sequentially(self, *commands: Sequence[str]) -> Said:
         """Run several commands in one process, in which those that start Spark share it."""
@@ -61,9 +65,20 @@ class Commands:
         return run([json.dumps(given)], self.environment, module=__name__, seconds=SECONDS * len(given))
 
 
-def run_here(*arguments: str) -> Said:
-    """Run ``confplane`` in this process, with its environment."""
-    answer = CliRunner().invoke(cli, arguments, env={"COLUMNS": "200"}, catch_exceptions=False)
+def run_here(*arguments: str, environment: Mapping[str, str] | None = None) -> Said:
+    """Run ``confplane`` to its end in this process, with its environment and more variables.
+
+    In a coroutine it runs in a thread, because it starts an event loop.
+    """
+    env = {"COLUMNS": "200", **(environment or {})}
+    invoke = partial(CliRunner().invoke, cli, arguments, env=env, catch_exceptions=False)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        answer = invoke()
+    else:
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(invoke).result()
     return Said(answer.exit_code, answer.stdout, answer.stderr)
 
 
@@ -74,7 +89,7 @@ def run(
     module: str = "confplane",
     seconds: float = SECONDS,
 ) -> Said:
-    """Run ``confplane``, or another module of this checkout, to its end.
+    """Run ``confplane``, or another module of this checkout, to its end, as a process.
 
     Args:
         arguments: The subcommand and its options.

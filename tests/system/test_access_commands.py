@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.support.commands import Said, run
+from tests.support.commands import Said, run_here
 from tests.support.credentials import parse
 from tests.support.waiting import wait_for
 
@@ -24,7 +24,7 @@ ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 def local(service: Service, *arguments: str, **environment: str) -> Said:
     """Run a command on the settings of the service."""
-    return run(arguments, service._environment | {"LOGNAME": "olga", "COLUMNS": "200"} | environment)
+    return run_here(*arguments, environment=service._environment | {"LOGNAME": "olga"} | environment)
 
 
 def confplane(service: Service, *arguments: str) -> Said:
@@ -172,7 +172,7 @@ def test_what_is_refused_and_with_which_code(
 
 def test_without_postgres_nothing_is_done(service: Service) -> None:
     away = {"CONFPLANE_POSTGRES__DSN": "postgresql://nobody@127.0.0.1:1/none"}
-    said = run(["grants", "create", "--principal", "User:a", "--role", "viewer"], service._environment | away)
+    said = local(service, "grants", "create", "--principal", "User:a", "--role", "viewer", **away)
     assert (said.code, said.out) == (1, ""), said
     assert "Not created: " in said.err
 

@@ -18,8 +18,7 @@ from confplane.client import ClientError, GoneError, RestoredStoreError, RevertC
 from confplane.devstack.zookeeper import ZooKeeper
 from tests.audit.rows import fetch, past_the_trigger
 from tests.faults.ensemble import Ensemble
-from tests.support.commands import Commands
-from tests.support.commands import run as run_command
+from tests.support.commands import Commands, run_here
 from tests.support.metrics import scrape
 from tests.support.servers import raw_client
 from tests.support.service import Service
@@ -179,7 +178,7 @@ async def test_a_restored_store_is_read_only_until_it_is_adopted(
             assert len(fetch(migrated.owner_dsn, "SELECT 1 FROM outcomes")) == changes
 
             commands = Commands(tmp_path, connect=store.hosts, dsn=migrated.service_dsn)
-            said = await asyncio.to_thread(commands.run, "adopt-store", "--reason", "restored from Monday")
+            said = await asyncio.to_thread(commands.run_here, "adopt-store", "--reason", "restored from Monday")
             assert said.code == 0, said
             assert "3 entities differ" in said.out
             for each in (client, other):
@@ -209,7 +208,7 @@ async def test_a_restored_store_is_read_only_until_it_is_adopted(
                 item["changeId"] for item in history[:2]
             ]
 
-            again = await asyncio.to_thread(commands.run, "adopt-store", "--reason", "again")
+            again = await asyncio.to_thread(commands.run_here, "adopt-store", "--reason", "again")
             assert (again.code, "nothing to do" in again.out) == (0, True)
 
 
@@ -267,7 +266,7 @@ async def test_an_empty_store_under_the_name_of_another_is_rejected_and_can_be_a
             error = await until(lambda: rejected(client))
             assert "/confplane/incarnation is missing" in str(error)
             commands = Commands(tmp_path, connect=second.hosts, dsn=migrated.service_dsn)
-            said = await asyncio.to_thread(commands.run, "adopt-store", "--reason", "moved")
+            said = await asyncio.to_thread(commands.run_here, "adopt-store", "--reason", "moved")
             assert (said.code, "1 entity differs" in said.out) == (0, True), said
             assert (await until(lambda: accepted(client))).status == 200
 
@@ -276,7 +275,7 @@ async def test_an_empty_store_under_the_name_of_another_is_rejected_and_can_be_a
 def test_a_reason_that_the_trail_can_not_keep_adopts_nothing(migrated: Database, tmp_path: Path, reason: str) -> None:
     with running(Standalone(tmp_path)) as store:
         commands = Commands(tmp_path, connect=store.hosts, dsn=migrated.service_dsn)
-        said = commands.run("adopt-store", "--reason", reason)
+        said = commands.run_here("adopt-store", "--reason", reason)
         assert said.code == 2, said
         assert fetch(migrated.owner_dsn, "SELECT 1 FROM intents") == []
 
@@ -294,7 +293,7 @@ async def test_a_restored_postgres_rejects_the_tokens_that_it_had(
     environment = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn).environment
 
     async def command(*arguments: str) -> str:
-        said = await asyncio.to_thread(run_command, arguments, environment)
+        said = await asyncio.to_thread(run_here, *arguments, environment=environment)
         assert said.code == 0, said
         return said.out
 

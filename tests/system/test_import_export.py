@@ -101,7 +101,7 @@ def test_an_import_is_shown_then_done(commands: Commands, raw_zk: KazooClient, m
     before = {"log.retention.ms": "1000", "log.preallocate": "TRUE"}
     put(raw_zk, DEFAULT, before)
 
-    shown = commands.run("import", "kip5")
+    shown = commands.run_here("import", "kip5")
     assert shown.code == 1, shown
     assert "--apply writes what goes to the cluster default (3) as one change" in shown.out
     found = rows(shown.out)
@@ -110,7 +110,7 @@ def test_an_import_is_shown_then_done(commands: Commands, raw_zk: KazooClient, m
     assert stored(raw_zk, DEFAULT) == before
     assert trail(migrated) == []
 
-    done = commands.run("import", "kip5", "--apply")
+    done = commands.run_here("import", "kip5", "--apply")
     assert done.code == 1, done
     assert "3 refused" in done.err
     expected = {**before, "log.cleaner.threads": "2", "message.max.bytes": "200000", "num.replica.fetchers": "1"}
@@ -120,11 +120,11 @@ def test_an_import_is_shown_then_done(commands: Commands, raw_zk: KazooClient, m
     assert (intent["reason"], intent["principal"]) == ("import of /brokers/config", "User:olga@cli")
     assert "hidden-" not in shown.out + shown.err + done.out + done.err + json.dumps(intent)
 
-    again = commands.run("import", "kip5", "--apply")
+    again = commands.run_here("import", "kip5", "--apply")
     assert "There is nothing to import" in again.out
     assert len(trail(migrated)) == 1
 
-    commands.run("import", "kip5", "--apply", "--overwrite")
+    commands.run_here("import", "kip5", "--apply", "--overwrite")
     assert stored(raw_zk, DEFAULT) == {**expected, "log.retention.ms": "86400000"}
 
 
@@ -132,11 +132,11 @@ def test_an_import_is_shown_then_done(commands: Commands, raw_zk: KazooClient, m
 def test_a_clean_import_ends_well(commands: Commands, raw_zk: KazooClient, version: bytes) -> None:
     raw_zk.ensure_path("/elsewhere/config")
     raw_zk.set("/elsewhere/config", b"{" + version + b'"config":{"log.roll.ms":"[bold]"}}')
-    refused = commands.run("import", "kip5", "--path", "/elsewhere/config", "--apply")
+    refused = commands.run_here("import", "kip5", "--path", "/elsewhere/config", "--apply")
     assert (refused.code, stored(raw_zk, DEFAULT)) == (1, None)
     assert "[bold]" in refused.out
     raw_zk.set("/elsewhere/config", b"{" + version + b'"config":{"log.roll.ms":"1000","port":9092}}')
-    done = commands.run("import", "kip5", "--path", "/elsewhere/config", "--apply")
+    done = commands.run_here("import", "kip5", "--path", "/elsewhere/config", "--apply")
     assert (done.code, done.err) == (0, "")
     assert stored(raw_zk, DEFAULT) == {"log.roll.ms": "1000"}
 
@@ -144,21 +144,21 @@ def test_a_clean_import_ends_well(commands: Commands, raw_zk: KazooClient, versi
 def test_what_can_not_be_read_is_reported_with_its_path(commands: Commands, raw_zk: KazooClient) -> None:
     raw_zk.ensure_path(LEGACY)
     raw_zk.set(LEGACY, b'{"version":"1","config":"hidden-1"}')
-    said = commands.run("import", "kip5", "--apply")
+    said = commands.run_here("import", "kip5", "--apply")
     assert said.code == 1
     assert said.err.startswith(f"Not imported: The znode {LEGACY} ")
     assert "hidden" not in said.err
 
 
 def test_nothing_to_read(commands: Commands, raw_zk: KazooClient) -> None:
-    said = commands.run("import", "kip5")
+    said = commands.run_here("import", "kip5")
     assert (said.code, said.out) == (2, "")
     assert "has no znode /brokers/config" in said.err
-    assert commands.run("import", "kip5", "--path", "brokers/config").code == 2
-    assert commands.run("import", "kip5", "--path", "/brokers/../config").code == 2
+    assert commands.run_here("import", "kip5", "--path", "brokers/config").code == 2
+    assert commands.run_here("import", "kip5", "--path", "/brokers/../config").code == 2
     raw_zk.ensure_path(LEGACY)
     raw_zk.set(LEGACY, b'{"config":{}}')
-    assert commands.run("import", "kip5").out == "There is nothing to import\n"
+    assert commands.run_here("import", "kip5").out == "There is nothing to import\n"
 
 
 def test_an_export_reads_back_as_the_effective_configs(commands: Commands, raw_zk: KazooClient, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_an_export_reads_back_as_the_effective_configs(commands: Commands, raw_z
         },
     )
     put(raw_zk, "/config/brokers/4", {"background.threads": "12"})
-    said = commands.run("export", "--broker", "3", "--format", "properties")
+    said = commands.run_here("export", "--broker", "3", "--format", "properties")
     assert said.code == 0, said
     assert "4 configs; 2 secrets to be set by hand, 4 left out" in said.err
     assert properties.read(said.out.encode()) == {
@@ -214,16 +214,16 @@ def test_an_export_reads_back_as_the_effective_configs(commands: Commands, raw_z
     file, before = tmp_path / "3.properties", tmp_path / "before"
     file.write_text("before")
     before.hardlink_to(file)
-    written = commands.run("export", "--format", "properties", "--broker", "3", "--output", str(file))
+    written = commands.run_here("export", "--format", "properties", "--broker", "3", "--output", str(file))
     assert (written.code, written.out) == (0, "")
     assert (file.read_text(), before.read_text()) == (said.out, "before")  # replaced, not overwritten in place
     assert (
-        properties.read(commands.run("export", "--format", "properties", "--broker", "4").out.encode())[
+        properties.read(commands.run_here("export", "--format", "properties", "--broker", "4").out.encode())[
             "background.threads"
         ]
         == "12"
     )
-    failed = commands.run(
+    failed = commands.run_here(
         "export", "--format", "properties", "--broker", "3", "--output", str(tmp_path / "no" / "file")
     )
     assert (failed.code, failed.err) == (
@@ -235,6 +235,6 @@ def test_an_export_reads_back_as_the_effective_configs(commands: Commands, raw_z
 def test_a_broken_level_is_not_exported(commands: Commands, raw_zk: KazooClient) -> None:
     put(raw_zk, "/config/brokers/3", {"log.retention.ms": "2000"})
     raw_zk.create(DEFAULT, b"{")
-    said = commands.run("export", "--format", "properties", "--broker", "3")
+    said = commands.run_here("export", "--format", "properties", "--broker", "3")
     assert (said.code, said.out) == (1, "")
     assert DEFAULT in said.err

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.support.commands import Commands, run
+from tests.support.commands import Commands, run_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ LEGACY: Final = {"message.max.bytes": "200000", "min.insync.replicas": "0", "bro
 def result(service: Service, line: str, code: int = 0) -> list[dict[str, Any]]:
     """Run a command on the cluster of the service, and return the lines of its output, or of its error."""
     words = [*line.split(), "--cluster", "default", "--json"]
-    said = run(words, service._environment | {"LOGNAME": "olga"})
+    said = run_here(*words, environment=service._environment | {"LOGNAME": "olga"})
     assert said.code == code, said
     return [json.loads(each) for each in (said.err if code else said.out).splitlines()]
 
@@ -90,7 +90,7 @@ def test_a_changed_target_is_one_line(
 ) -> None:
     put(raw_zk, "/confplane/target", TARGET | {"paused": action == "resume"})
     types = [] if action in {"pause", "resume"} else ["--type", "topics"]
-    said = commands.run("target", action, "--reason", "a drill", *types, "--json")
+    said = commands.run_here("target", action, "--reason", "a drill", *types, "--json")
     assert said.code == 0, said
     [line] = said.out.splitlines()
     result = json.loads(line)
@@ -109,7 +109,7 @@ def test_a_changed_target_is_one_line(
 def test_an_import_is_one_line_that_follows_the_change(commands: Commands, raw_zk: KazooClient) -> None:
     put(raw_zk, "/brokers/config", {"version": 1, "config": LEGACY})
     for options, is_applied in (([], False), (["--apply"], True)):
-        said = commands.run("import", "kip5", "--json", *options)
+        said = commands.run_here("import", "kip5", "--json", *options)
         assert said.code == 1, said
         [line] = said.out.splitlines()
         result = json.loads(line)
@@ -123,10 +123,10 @@ def test_an_import_is_one_line_that_follows_the_change(commands: Commands, raw_z
 
 def test_an_import_that_is_refused_has_no_result(commands: Commands, raw_zk: KazooClient) -> None:
     put(raw_zk, "/brokers/config", {"version": 1, "config": LEGACY})
-    assert commands.run("freeze", "--reason", "an upgrade").code == 0
-    said = commands.run("import", "kip5", "--apply", "--json")
+    assert commands.run_here("freeze", "--reason", "an upgrade").code == 0
+    said = commands.run_here("import", "kip5", "--apply", "--json")
     assert (said.code, said.out) == (1, ""), said
     assert "an upgrade" in json.loads(said.err)["detail"]
-    shown = commands.run("import", "kip5", "--apply")
+    shown = commands.run_here("import", "kip5", "--apply")
     assert (shown.code, "message.max.bytes" in shown.out) == (1, True), "the table is shown before the attempt"
     assert raw_zk.exists("/config/brokers/<default>") is None

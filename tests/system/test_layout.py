@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import pytest_asyncio
-from typer.testing import CliRunner
 
-from confplane.cli.commands import cli
 from confplane.client import ProblemError
 from confplane.domain.entities import Entity
-from tests.support.commands import Commands, Said
+from tests.support.commands import Commands
 from tests.support.processes import program
-from tests.support.service import Service
+from tests.support.service import Service, ServiceInThread
 from tests.support.stalls import stalled_at
 from tests.support.stores import kafka_writes
 from tests.support.waiting import until, until_warned
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
+    from tests.support.commands import Said
     from tests.support.facets import ConfplaneClient
     from tests.support.servers import Database
 
@@ -50,13 +48,9 @@ class World:
         self.owner_dsn = owner_dsn
 
     def move(self, to: str, *options: str, code: int = 0) -> Said:
-        """Run the command, in this process: another one takes seconds to start."""
-        arguments = ["layout", "move", "--cluster", "default", "--to", to, *options]
-        runner = CliRunner(env=self.commands.environment)
-        with ThreadPoolExecutor(1) as thread:  # for an event loop of its own
-            ended = thread.submit(runner.invoke, cli, arguments).result()
-        said = Said(ended.exit_code, ended.stdout, ended.stderr)
-        assert said.code == code, (said, ended.exception)
+        """Run the command."""
+        said = self.commands.run_here("layout", "move", "--to", to, *options)
+        assert said.code == code, said
         return said
 
     def node(self, path: str) -> dict[str, str]:
@@ -80,7 +74,7 @@ def world(
     commands = Commands(directory, **options)
     settings = [{"client_configs_layout": name} for name in ("shared", "separate")]
     with (
-        Service(directory, **options, cluster=settings[0]) as one,
+        ServiceInThread(directory, **options, cluster=settings[0]) as one,
         Service(directory, **options, cluster=settings[1]) as two,
     ):
         yield World([one, two], commands, zk, module_database.owner_dsn)
@@ -426,5 +420,5 @@ def test_the_settings_layout_is_stored_where_none_was(
     commands = Commands(
         tmp_path, connect=chroot, dsn=migrated.service_dsn, cluster={"client_configs_layout": "separate"}
     )
-    assert commands.run("layout", "move", "--to", "separate", "--apply").code == 0
+    assert commands.run_here("layout", "move", "--to", "separate", "--apply").code == 0
     assert json.loads(raw_zk.get(LAYOUT)[0]) == {"version": 1, "layout": "separate"}

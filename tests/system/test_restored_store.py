@@ -74,7 +74,7 @@ async def test_clients_go_back_with_the_store_and_reports_on_what_it_lost_count_
                 listed = [item["id"] async for item in client.items("client-configs", applied="false")]
                 assert listed == [_USER]
                 commands = Commands(tmp_path, connect=zookeeper.hosts, dsn=migrated.service_dsn)
-                said = await asyncio.to_thread(commands.run, "adopt-store", "--reason", "restored")
+                said = await asyncio.to_thread(commands.run_here, "adopt-store", "--reason", "restored")
                 assert said.code == 0, said
                 await until(lambda: _writable(client))
                 # Equal content has an equal ETag in either history, and each ETag has the content that it had.

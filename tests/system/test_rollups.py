@@ -374,18 +374,18 @@ def test_columns_are_in_the_order_of_the_job_and_those_of_earlier_versions_do_no
     for name, items in rows.items():
         publish(migrated.service_dsn, name, items)
     commands = Commands(tmp_path, connect=chroot, dsn=migrated.service_dsn)
-    assert commands.run("rollups", "report", "--output", str(tmp_path / "page.html")).code == 0
+    assert commands.run_here("rollups", "report", "--output", str(tmp_path / "page.html")).code == 0
     tables = re.findall(r"<table>(.*?)</table>", (tmp_path / "page.html").read_text(), re.DOTALL)
     for name, table in zip(rows, tables, strict=True):
         columns = ROLLUPS[name].columns
-        said = commands.run("rollups", "show", name, "--json")
+        said = commands.run_here("rollups", "show", name, "--json")
         assert list(json.loads(said.out.splitlines()[0])) == [column.member for column in columns]
-        said = commands.run("rollups", "show", name)
+        said = commands.run_here("rollups", "show", name)
         assert said.out.splitlines()[0].split() == [column.name for column in columns]
         assert re.findall(r"<th>(.*?)</th>", table) == [column.name for column in columns]
     cells = ["client-quotas", "user", "producer_byte_rate", "1024", "3", "1", "-", ""]
     assert re.findall(r"<td.*?>(.*?)</td>", tables[1]) == cells
-    assert commands.run("rollups", "show", "impact").out.splitlines()[1].split() == cells[:-1]
+    assert commands.run_here("rollups", "show", "impact").out.splitlines()[1].split() == cells[:-1]
 
 
 @pytest.mark.parametrize("over_api", [False, True])
@@ -402,14 +402,14 @@ def test_the_command_shows_the_same(
     commands = Commands(tmp_path, connect=module_chroot, dsn=module_database.service_dsn)
     if over_api:
         commands.environment |= {"CONFPLANE_URL": service.url, "CONFPLANE_TOKEN": service.token}
-        listed = [json.loads(line) for line in commands.run("rollups", "list", "--json").out.splitlines()]
+        listed = [json.loads(line) for line in commands.run_here("rollups", "list", "--json").out.splitlines()]
         assert listed == get(http, "")["items"]
-        table = commands.run("rollups", "list").out.splitlines()
+        table = commands.run_here("rollups", "list").out.splitlines()
         assert [line.split()[0] for line in table] == ["ROLLUP", *ROLLUPS]
-    said = commands.run("rollups", "show", "integrity", "--json")
+    said = commands.run_here("rollups", "show", "integrity", "--json")
     assert said.code == 0, said.err
     assert [json.loads(line) for line in said.out.splitlines()] == get(http, "/integrity")["items"]
-    said = commands.run("rollups", "show", "integrity", "--where", "kind=content", "--limit", "2")
+    said = commands.run_here("rollups", "show", "integrity", "--where", "kind=content", "--limit", "2")
     lines = said.out.splitlines()
     assert lines[0].split() == [column.name for column in ROLLUPS["integrity"].columns]
     assert lines[1].split()[:4] == ["/config", "broker=0", "content", "log.cleaner.threads"]
@@ -419,9 +419,9 @@ def test_the_command_shows_the_same(
     assert str(runs["integrity"]) in lines[-1]
     # Columns are taken by either of their names.
     for key in ("configKey", "config_key"):
-        said = commands.run("rollups", "show", "integrity", "--where", f"{key}=acks", "--json")
+        said = commands.run_here("rollups", "show", "integrity", "--where", f"{key}=acks", "--json")
         assert [json.loads(line)["entityId"] for line in said.out.splitlines()] == ["user=alice"]
-    said = commands.run(
+    said = commands.run_here(
         *(
             "rollups",
             "show",
@@ -438,17 +438,17 @@ def test_the_command_shows_the_same(
     assert header == [column.name for column in ROLLUPS["integrity"].columns]
     assert [row[header.index("trail_version")] for row in rows] == ["4", "3"]
     assert "2 of 5 rows; --limit ends the list" in said.err
-    said = commands.run("rollups", "show", "integrity", "--csv", "--json")
+    said = commands.run_here("rollups", "show", "integrity", "--csv", "--json")
     assert (said.code, "either --json or --csv" in said.err) == (2, True)
-    said = commands.run("rollups", "show", "quotas")
+    said = commands.run_here("rollups", "show", "quotas")
     assert f"{ROLLUPS['quotas'].scope}." in said.out.splitlines()
-    said = commands.run("rollups", "show", "activity")
+    said = commands.run_here("rollups", "show", "activity")
     assert (said.code, said.out) == (1, "")
     assert "run `confplane rollups run activity --cluster default`" in said.err
-    said = commands.run("rollups", "show", "quotas", "--where", "color=red")
+    said = commands.run_here("rollups", "show", "quotas", "--where", "color=red")
     assert said.code == 2
     assert "has no column 'color'. Available: config_key, entity_id" in said.err
-    said = commands.run("rollups", "show", "nothing")
+    said = commands.run_here("rollups", "show", "nothing")
     assert said.code == 2
     assert "Available: compatibility" in said.err
 
@@ -458,7 +458,7 @@ def test_the_report_has_all_current_results(
 ) -> None:
     commands = Commands(tmp_path, connect=module_chroot, dsn=module_database.service_dsn)
     page = tmp_path / "page.html"
-    said = commands.run("rollups", "report", "--output", str(page))
+    said = commands.run_here("rollups", "report", "--output", str(page))
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith(f"{page}: ")
     text = page.read_text()
@@ -468,7 +468,7 @@ def test_the_report_has_all_current_results(
     assert '<a href="#' in text
     assert '<a href="http' not in text
     pictures = tmp_path / "pictures"
-    said = commands.run(
+    said = commands.run_here(
         *("rollups", "report", "--output", str(page), "--png", str(pictures)),
         "--base-url",
         "https://confplane.example.com",
@@ -486,9 +486,9 @@ def test_the_report_has_all_current_results(
         "https://c?x=1",
         "https://[",
     ):
-        said = commands.run("rollups", "report", "--output", str(page), "--base-url", address)
+        said = commands.run_here("rollups", "report", "--output", str(page), "--base-url", address)
         assert said.code == 2
         assert "not an address such as" in said.err
-    said = commands.run("rollups", "report", "--output", str(tmp_path / "none" / "page.html"))
+    said = commands.run_here("rollups", "report", "--output", str(tmp_path / "none" / "page.html"))
     assert (said.code, said.out) == (1, "")
     assert "No such file or directory" in said.err

@@ -81,7 +81,7 @@ class Brokers:
     def rotate(self, *options: str) -> Said:
         """Run it; return its exit code, its output and its errors."""
         named = () if "--cluster" in options else ("--cluster", "default")
-        return commands.run(["secrets", "rotate", *named, *options], self.environment())
+        return commands.run_here("secrets", "rotate", *named, *options, environment=self.environment())
 
 
 @pytest.fixture
@@ -262,7 +262,9 @@ def test_a_frozen_cluster_stops_it_and_a_thaw_lets_it_go_on(brokers: Brokers) ->
     for broker in (1, 2):
         brokers.put(broker, {KEY: OLD.encode("x")})
     for word in ("freeze", "thaw"):
-        done = commands.run([word, "--cluster", "default", "--reason", "quiet, please"], brokers.environment())
+        done = commands.run_here(
+            word, "--cluster", "default", "--reason", "quiet, please", environment=brokers.environment()
+        )
         assert done.code == 0, done.err
         code, said, errors = brokers.rotate("--all")
         if word == "freeze":

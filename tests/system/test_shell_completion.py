@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.commands import run_here
 from tests.support.processes import path_with_confplane
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def complete(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Call
         "PATH": path_with_confplane(directory / "bin"),
     }
     for line in ("user=alice producer_byte_rate=1 acks=all", "user=albert acks=all", "user=alice,client-id=app acks=1"):
-        subprocess.run(["confplane", "set", *line.split()], env=environment, check=True, capture_output=True)
+        assert run_here("set", *line.split(), environment=environment).code == 0
 
     script = directory / "completion"
     # The command looks for the shell among its parents, so bash stays.

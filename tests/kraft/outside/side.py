@@ -85,7 +85,7 @@ class Side:
         """Import, choose the mode, and start the processes."""
         steps = [["import", "--apply"], *([] if self._mode == "observe" else [[self._mode, "--reason", "a test"]])]
         for arguments in steps:
-            said = self._commands.run("target", *arguments)
+            said = self._commands.run_here("target", *arguments)
             assert said.code == 0, said
         for service in self.services:
             service.start()

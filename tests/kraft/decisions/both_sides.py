@@ -172,7 +172,7 @@ async def run_both_sides(
             await writer.create_topics(*TOPICS)
             try:
                 for arguments in (["import", "--apply"], ["adopt", "--reason", "a test"]):
-                    said = commands.run("target", *arguments)
+                    said = commands.run_here("target", *arguments)
                     assert said.code == 0, said
                 async with running_inside(chroot, database, directory, **cluster) as inside:
                     inside.client.headers["Authorization"] = f"Bearer {inside.admin_token}"

@@ -20,7 +20,7 @@ from confplane.services.backup.lines import znode_of
 from tests.audit.rows import fetch, past_the_trigger
 from tests.features.test_manifest_owners import apply, document, status, topic
 from tests.features.test_manifest_runs import connected
-from tests.support.commands import Commands, Said, run
+from tests.support.commands import Commands, Said, run, run_here
 from tests.support.feeding import page
 from tests.support.servers import lent, make_chroot, make_migrated, raw_client
 from tests.support.service import Service
@@ -69,12 +69,13 @@ class Installation:
             STEP_FILE_VARIABLE: str(self.step_file),
         }
 
-    async def run(self, *arguments: str, **more: str) -> Said:
-        environment = self.environment | more
-        return await asyncio.to_thread(run, arguments, environment, module="tests.support.stepping")
+    async def run(self, *arguments: str) -> Said:
+        return await asyncio.to_thread(run_here, *arguments, environment=self.environment)
 
-    async def restore(self, file: Path, *options: str) -> Said:
-        return await self.run("restore", str(file), "--reason", "INC-7", *options)
+    async def restore(self, file: Path, *options: str, **more: str) -> Said:
+        """Restore an archive by a process that may be killed, with more variables of its environment."""
+        arguments = ["restore", str(file), "--reason", "INC-7", *options]
+        return await asyncio.to_thread(run, arguments, self.environment | more, module="tests.support.stepping")
 
     async def agrees(self, file: Path, *, unnotified: str = "") -> dict[str, Any]:
         """Back up, and check that both stores agree; return what the check reports.
@@ -305,9 +306,7 @@ async def test_a_restore_over_a_later_state_shows_its_plan_first_and_consumers_l
             await client.put("client-quotas", "user=deleted", {RATE: 1})
             await asyncio.to_thread(service.wait_recorded)
             await first.agrees(file)
-            running = await first.run(
-                "restore", str(file), "--reason", "too early", **{CONSTANTS_VARIABLE: json.dumps(AT_ONCE)}
-            )
+            running = await first.restore(file, **{CONSTANTS_VARIABLE: json.dumps(AT_ONCE)})
             assert (running.code, "Stop all processes first" in running.err) == (2, True), running
             await client.put("client-quotas", "user=changed", {RATE: 2})
             await client.delete("client-quotas", "user=deleted")
@@ -393,7 +392,7 @@ async def test_brokers_learn_of_the_changes_of_a_restore_that_was_interrupted(
         raw.ensure_path("/brokers/ids/1")
     second.step_file.write_text("rows:SIGKILL")
     none = {CONSTANTS_VARIABLE: json.dumps({"confplane.services.backup.restore.ANNOUNCED": 0.0})}
-    assert (await second.run("restore", str(archive), "--reason", "INC-7", **none)).code == -signal.SIGKILL
+    assert (await second.restore(archive, **none)).code == -signal.SIGKILL
     said = await second.restore(archive, "--yes")
     assert (said.code, "restart its brokers (1)" in said.out + said.err) == (0, True), said
     said = await second.restore(archive, "--yes")

@@ -22,7 +22,7 @@ from confplane.cli.commands import cli
 from confplane.crypto.password_encoder import PasswordEncoder
 from tests.rollups.lake import exported
 from tests.support.collector import collecting, settings_for
-from tests.support.commands import Commands, run
+from tests.support.commands import Commands, run, run_here
 from tests.support.planted import Asker, Evidence, Planted
 from tests.support.service import Service
 from tests.system.secret_inputs import (
@@ -418,7 +418,7 @@ def evidence(
         }
         secret = planted("command line")
         for arguments in [*REMOTE_COMMANDS, *lines_with(secret)]:
-            said = run(arguments, remote)
+            said = run_here(*arguments, environment=remote)
             evidence.said[f"confplane {' '.join(arguments[:3]).replace(secret, '')} {len(evidence.said)}"] = (
                 f"{said.code}\n{said.out}\n{said.err}"
             )

@@ -307,7 +307,7 @@ async def test_a_restore_over_a_later_state_shows_its_plan_first_and_consumers_l
             await asyncio.to_thread(service.wait_recorded)
             await first.agrees(file)
             running = await first.restore(file, **{CONSTANTS_VARIABLE: json.dumps(AT_ONCE)})
-            assert (running.code, "Stop all processes first" in running.err) == (2, True), running
+            assert (running.code, "Stop all of them first" in running.err) == (2, True), running
             await client.put("client-quotas", "user=changed", {RATE: 2})
             await client.delete("client-quotas", "user=deleted")
             await client.put("client-quotas", "user=created", {RATE: 1})

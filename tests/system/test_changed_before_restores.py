@@ -95,7 +95,7 @@ async def test_a_process_that_is_started_after_the_plan_is_noticed_before_any_wr
             plan = await service.plan(["default"], head_revision())
             with installation.service:
                 opened = partial(archive_files.read, str(archive), None)
-                with pytest.raises(InvalidRequestError, match="Stop all processes first"):
+                with pytest.raises(InvalidRequestError, match="Stop all of them first"):
                     await service.run(plan, opened, confirm_tokens=False, advance=lambda _: None)
     for raw in raw_client(installation.connect):
         assert raw.exists(INCARNATION)

@@ -153,17 +153,13 @@ class PlanRun:
             self.run_id = body["runId"]
             self.changed += sum(each["changeId"] is not None for each in body["results"])
             self.waited += [(each["id"], each) for each in body["results"]]
-            if self._is_stale(body):
+            is_stale = any(each.get("errorName") == _CHANGED for each in body["results"])
+            if is_stale and self.files.merged:
                 return STALE
             if body["failed"]:
-                return self._end_refused(body, plan_id)
+                return self._end_refused(body, plan_id, is_stale=is_stale)
             if body["next"] is None:
                 return DONE
-
-    def _is_stale(self, body: Mapping[str, Any]) -> bool:
-        """Return True if the plan of merged files is out of date by now."""
-        refused = [each for each in body["results"] if each["errorCode"]]
-        return self.files.merged and any(each.get("errorName") == _CHANGED for each in refused)
 
     def _say_applied(self) -> None:
         run = f"; `confplane revert --request-id {self.run_id}` undoes them" if self.changed else ""
@@ -171,11 +167,11 @@ class PlanRun:
         if self.changed:
             report_bypass(self.terms["break_glass"], (result for _, result in self.waited))
 
-    def _end_refused(self, body: Mapping[str, Any], plan_id: str) -> int:
+    def _end_refused(self, body: Mapping[str, Any], plan_id: str, *, is_stale: bool) -> int:
         refused = [each for each in body["results"] if each["errorCode"]]
         texts = [f"{_place(each, self.files)}{each['id']}: {text}" for each in refused for text in refusal_texts(each)]
         left = "" if body["next"] is None else f" Entities left: {body['next']['left']}."
-        if any(each.get("errorName") == _CHANGED for each in refused):
+        if is_stale:
             again = "Make a new plan of what is left."
         else:
             again = "load the file again" if self.files.merged else f"plan {plan_id} can be continued"

@@ -48,14 +48,14 @@ class RestorePlan:
     brokers: dict[str, int]
     unannounced: frozenset[str]
     """Clusters to which an interrupted restore has written without announcements."""
-    replaced: frozenset[str]
-    """Clusters with znodes whose content is replaced or deleted."""
+    replaces_znodes: bool
+    """True if the content of a znode is replaced or deleted."""
 
     @property
     def harmless(self) -> bool:
         """True if nothing is replaced, because both stores are empty."""
         filled = any(now for table, (now, _) in self.rows.items() if table not in _NEVER_EMPTY)
-        return not self.replaced and not filled
+        return not self.replaces_znodes and not filled
 
 
 _NEVER_EMPTY: Final = frozenset({"access_version", "store_positions"})
@@ -115,7 +115,7 @@ class RestoreService:
             tuple(name for name in clusters if name not in self._manifest.clusters),
             {tree.name: await tree.brokers() for tree in self._trees},
             frozenset(name for name, reason in rejected.items() if reason == UNANNOUNCED),
-            frozenset(tree.name for tree in self._trees if self._index.replaces(tree.name)),
+            any(self._index.replaces(tree.name) for tree in self._trees),
         )
 
     async def _wait_until_stopped(self, tree: TreeCopy) -> None:

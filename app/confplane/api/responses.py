@@ -194,10 +194,9 @@ def written_revision(store: ClusterStore, results: Iterable[EditResult | EntryRe
     """
     revisions: list[int | None] = []
     for each in results:
-        if each.error is not None:
-            revisions.append(each.error.revision)
-        else:
-            revisions += [each.revision] if each.change_id is not None else [each.revision, None]
+        revisions.append(each.revision if each.error is None else each.error.revision)
+        if each.error is None and each.change_id is None:
+            revisions.append(None)
     freshness = store.freshness()
     if freshness is not None and (None in revisions or not revisions):
         revisions.append(freshness[0])

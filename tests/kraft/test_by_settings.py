@@ -12,7 +12,7 @@ from confplane.kraft.metadata_log import MetadataLog
 from confplane.kraft.wire.errors import AnswerError
 from confplane.kraft.wire.options import Address, Options
 from confplane.kraft.wire.sasl import Plain
-from tests.support.commands import run_here, target
+from tests.support.commands import run_target, target
 from tests.support.kraft import MECHANISMS, PASSWORDS, unsecured_token
 from tests.support.kraft_writer import KraftWriter
 from tests.support.service import ServiceInThread
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.commands import Said
     from tests.support.facets import ConfplaneClient
     from tests.support.kraft import KraftCluster
     from tests.support.servers import Database
@@ -55,12 +54,6 @@ def observing(directory: Path, stores: dict[str, Any], kafka: dict[str, Any], **
     target(service, "import", "--apply")
     with service:
         yield service
-
-
-def commanded(service: Service, *arguments: str) -> Said:
-    """Run a command about the target, with a service's variables."""
-    environment = {**service._environment, "LOGNAME": "olga"}
-    return run_here("target", *arguments, "--cluster", "default", environment=environment)
 
 
 def secured(kraft: KraftCluster, sasl: dict[str, str]) -> dict[str, Any]:
@@ -187,7 +180,7 @@ async def test_without_access_to_the_log_polling_continues_until_it_is_granted(
                     return target["logOffset"] is not None
 
                 await until(log_followed)
-                said = commanded(service, "check")
+                said = run_target(service, "check")
                 assert "metadata log    yes: every write is in the trail" in said.out
                 await writer.quotas(({"user": "by-rights"}, {"producer_byte_rate": None}))
                 rows = await until(lambda: _several(seen))
@@ -211,7 +204,7 @@ async def _not_followed(service: Service, client: ConfplaneClient) -> None:
     await until_warned(client, "metadata log of its Kafka cluster is not followed")
     target = (await client.request("GET", "/v1/clusters/default")).body["target"]
     assert target["logOffset"] is None
-    for told in (target["logProblem"], commanded(service, "status").err, commanded(service, "check").out):
+    for told in (target["logProblem"], run_target(service, "status").err, run_target(service, "check").out):
         assert "Fetch of the metadata log is not permitted" in told
         assert "needed: CLUSTER_ACTION on CLUSTER" in told
 

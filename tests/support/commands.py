@@ -37,11 +37,15 @@ class Said(NamedTuple):
 
 def target(service: Service, *arguments: str) -> str:
     """Run ``confplane target`` with a service's settings, which must succeed; return its output."""
-    said = run_here(
-        "target", *arguments, "--cluster", "default", environment=service._environment | {"LOGNAME": "olga"}
-    )
+    said = run_target(service, *arguments)
     assert said.code == 0, said
     return said.out
+
+
+def run_target(service: Service, *arguments: str) -> Said:
+    """Run ``confplane target`` with a service's settings."""
+    environment = service._environment | {"LOGNAME": "olga"}
+    return run_here("target", *arguments, "--cluster", "default", environment=environment)
 
 
 class Commands:

@@ -2,7 +2,7 @@
 
 Postgres has the state of each entity. The leader publishes a watermark
 (:mod:`confplane.services.kraft.apply.queues`), which wakes all waits of a process at once. One query answers
-them.
+them. Waits that begin are checked a few times a second, because most end with a later watermark.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from confplane.services.ports.applying import RefusedValue, TargetState, TargetStates
     from confplane.services.ports.store import ClusterStore
 
-_POLL_S: Final = 1.0
+POLL_S = 1.0
 """Seconds after which waits are checked again without a new watermark."""
+_NEW_S: Final = 0.05
+"""Seconds between two checks of new waits, whose changes may have been completed before."""
 FACETS: Final = frozenset({FacetName.CLIENT_QUOTAS, FacetName.CONFIGS})
 """The facets that are applied to a Kafka cluster."""
 _UNDONE: Final = "The change was undone before the cluster took it: the topic is gone, or the mode has ended"
@@ -77,6 +79,8 @@ class _Wait:
     revision: int
     ended: asyncio.Future[ApplyStatus]
     last: ApplyStatus = PENDING
+    is_new: bool = True
+    """True until it is checked for the first time."""
 
 
 class ApplyWaiter:
@@ -141,7 +145,6 @@ class ApplyWaiter:
         loop = asyncio.get_running_loop()
         waits = [_Wait(each, revision, loop.create_future()) for each, revision in written.items()]
         self._waits.update(waits)
-        self._moved.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll(), name=f"apply-waiter-{self._store.name}")
         try:
@@ -158,21 +161,31 @@ class ApplyWaiter:
             if left <= 0:
                 return False
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, _POLL_S)):
+                async with asyncio.timeout(min(left, POLL_S)):
                     await self._risen.wait()
         return True
 
     async def _poll(self) -> None:
-        while self._waits:
-            self._moved.clear()
+        checked_at = float("-inf")
+        while True:
+            if self._moved.is_set() or time.monotonic() - checked_at >= POLL_S:
+                self._moved.clear()
+                checked_at = time.monotonic()
+                waiting = list(self._waits)
+            else:
+                waiting = [each for each in self._waits if each.is_new]
             with contextlib.suppress(UnavailableError):  # Postgres comes back, or the waits end as they are
-                await self._resolve(list(self._waits))
+                await self._resolve(waiting)
+            if not self._waits:
+                return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_POLL_S):
+                async with asyncio.timeout(_NEW_S):
                     await self._moved.wait()
 
     async def _resolve(self, waiting: Collection[_Wait]) -> None:
         """Resolve the waits whose changes are completed."""
+        for wait in waiting:
+            wait.is_new = False
         # Read the states after the nodes: a znode follows the cluster only after the outcome of its delivery.
         mirrored, _ = self._store.freshness() or (0, None)
         nodes = {each.entity_id: self._store.get(Tree.CONFIG, each.entity_id) for each in waiting}
@@ -186,6 +199,7 @@ class ApplyWaiter:
                 wait.last = replace(wait.last, state=ChangeApplyState.REFUSED, message=_UNDONE)
             if wait.last.state is not ChangeApplyState.PENDING and not wait.ended.done():
                 wait.ended.set_result(wait.last)
+                self._waits.discard(wait)
 
     async def _known(self, entity_ids: Collection[str]) -> dict[str, TargetState]:
         found: dict[str, TargetState] = {}

@@ -114,6 +114,30 @@ async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka
         assert {each.kind for each in await rows(two, entity)} == {"change"}
 
 
+async def test_deliveries_that_end_together_do_not_lower_the_watermark(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await opened()
+    published: list[int] = []
+    publish = one.store.publish_applied
+
+    async def after_the_other_delivery(revision: int, deadline: float) -> None:
+        if one.queues.report().pending == 1:
+            await until(lambda: one.queues.report().pending == 0)
+        await publish(revision, deadline)
+        published.append(revision)
+
+    monkeypatch.setattr(one.store, "publish_applied", after_the_other_delivery)
+    for entity in (BROKER, TOPIC):
+        await alter(one, entity, SETTINGS[entity])
+    await one.store.catch_up(soon())
+    newest = max(node.mzxid for each in (BROKER, TOPIC) if (node := one.store.get(Tree.CONFIG, each.id)) is not None)
+    await one.round.apply()
+    await until(lambda: published and published[-1] >= newest)
+    assert published == sorted(published)
+    assert len(published) >= 3
+
+
 @pytest.mark.parametrize("state", ["away", "silent"])
 async def test_a_broker_that_does_not_answer_holds_up_nothing_but_itself(
     opened: Opener, kafka: KafkaDouble, state: str

@@ -247,6 +247,19 @@ async def test_a_change_that_the_journal_shows_during_a_delivery_is_sent_after_i
     equal(one, kafka)
 
 
+async def test_a_delivery_publishes_the_watermark_at_its_end(opened: Opener, kafka: KafkaDouble) -> None:
+    one = await opened()
+    await one.poll()
+    await alter(one, ALICE, producer_byte_rate=2048)
+    await one.store.catch_up(soon())
+    revision = node_of(one).mzxid
+    assert (one.store.applied_revision() or 0) < revision
+    # No other round follows.
+    await one.round.apply()
+    await until(lambda: (one.store.applied_revision() or 0) >= revision)
+    equal(one, kafka)
+
+
 async def test_a_new_term_waits_for_the_deliveries_of_the_term_before(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)

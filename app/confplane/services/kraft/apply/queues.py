@@ -19,12 +19,14 @@ whenever changes complete, even if the revision stays the same, because that wak
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.entities import Entity
+from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree
 from confplane.services.kraft.apply.apply_queue import ApplyQueue, ApplyQueueParts, queue_name
 from confplane.services.ports.cluster_states import Freeze
@@ -68,7 +70,7 @@ class ApplyQueues:
         self.outcomes, self.refusals = self._parts.outcomes, self._parts.refusals
         self._in_flight: dict[str, asyncio.Task[None]] = {}
         """Queue -> its delivery. One of an earlier term is waited for."""
-        self._claim = asyncio.Lock()
+        self._claim, self._publishing = asyncio.Lock(), asyncio.Lock()
         self.begin_term()
 
     def begin_term(self) -> None:
@@ -146,27 +148,36 @@ class ApplyQueues:
     def begin_deliveries(self, due: Mapping[str, ApplyQueue], deadline: float) -> None:
         """Begin one delivery of each queue."""
         for name, queue in due.items():
-            delivery = asyncio.create_task(queue.send(deadline), name=f"applier-{self._store.name}-{name}")
+            delivery = asyncio.create_task(self._deliver(queue, deadline), name=f"applier-{self._store.name}-{name}")
             self._in_flight[name] = delivery
             delivery.add_done_callback(partial(self._in_flight.pop, name))
 
+    async def _deliver(self, queue: ApplyQueue, deadline: float) -> None:
+        await queue.send(deadline)
+        # Callers wait for this; otherwise the next round publishes it.
+        if self._store.leadership.held:
+            with contextlib.suppress(UnavailableError):
+                await self.publish_watermark(deadline)
+
     async def publish_watermark(self, deadline: float) -> None:
         """Publish the applied watermark, if it rose or changes completed."""
-        if self._collected is None:
-            return
-        # More may complete during the write.
-        completed = self._parts.completed
-        pending = [each for queue in self._queues.values() for each in queue.pending.values()]
-        below = min([self._collected, *(each.first - 1 for each in pending if each.first is not None)])
-        revision = max(self._published_before, below)
-        if revision != self._watermark or completed != self._completed_published:
-            await self._store.publish_applied(revision, deadline)
-            self._watermark, self._completed_published = revision, completed
+        # Deliveries end concurrently, and the watermark must not fall.
+        async with self._publishing:
+            if self._collected is None:
+                return
+            # More may complete during the write.
+            completed = self._parts.completed
+            pending = [each for queue in self._queues.values() for each in queue.pending.values()]
+            below = min([self._collected, *(each.first - 1 for each in pending if each.first is not None)])
+            revision = max(self._published_before, below)
+            if revision != self._watermark or completed != self._completed_published:
+                await self._store.publish_applied(revision, deadline)
+                self._watermark, self._completed_published = revision, completed
 
     @property
     def _published_before(self) -> int:
-        """The watermark that this leader or the one before published; 0 before the first."""
-        return self._watermark or self._store.applied_revision() or 0
+        """The greatest watermark that this leader or an earlier one published; 0 before the first."""
+        return max(self._watermark or 0, self._store.applied_revision() or 0)
 
     @property
     def is_quiesced(self) -> bool:

@@ -32,6 +32,7 @@ from confplane.services.ports.webhooks import (
     Subscription,
     WebhookFormat,
 )
+from confplane.services.webhooks import dispatcher
 from confplane.services.webhooks.deliverer import WebhookDeliverer
 from confplane.services.webhooks.dispatcher import PARKED_AFTER, RETRIES_S, WebhookDispatcher
 from confplane.services.webhooks.secrets import WebhookSecrets, seal
@@ -346,10 +347,13 @@ async def test_an_unexpected_error_in_a_request_is_a_failed_attempt_and_shows_no
     assert secret not in caplog.text + str(await world.store.deliveries(made.id))
 
 
-async def test_more_external_changes_than_are_remembered_are_sent_once(world: World) -> None:
+async def test_more_external_changes_than_are_remembered_are_sent_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The feed repeats all of them for each page, until an event with a position follows."""
+    monkeypatch.setattr(dispatcher, "_REMEMBERED", 10)
     await world.subscribe()
-    external = [world.feeds.add(1, kind=EXTERNAL, late=True) for _ in range(1_101)]
+    external = [world.feeds.add(1, kind=EXTERNAL, late=True) for _ in range(111)]
     own = world.feeds.add(2)
     await world.dispatcher.round()
     await until(lambda: own in world.sender.sent or len(world.sender.sent) > len(external))
@@ -458,3 +462,18 @@ async def test_concurrent_requests_make_no_more_than_the_limits(world: World) ->
     )
     assert sum(isinstance(each, Subscription) for each in made) == MOST_OF_CLUSTER - MOST_OF_OWNER
     assert len(await world.store.list("one")) == MOST_OF_CLUSTER
+
+
+async def test_a_request_that_others_overtake_gets_a_slot_as_long_as_one_is_free(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = world.store._database
+    execute, overtaken = database.execute, iter(range(MOST_OF_CLUSTER - 1))
+
+    async def lose(statement: Any, **given: Any) -> None:
+        """Insert nothing, as if another request took the slot."""
+        if next(overtaken, None) is None:
+            await execute(statement, **given)
+
+    monkeypatch.setattr(database, "execute", lose)
+    assert (await world.subscribe()).name == "hook"

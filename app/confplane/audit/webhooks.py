@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from confplane.audit.database import Database
     from confplane.services.ports.access import AccessChange
 
-_TRIES: Final = 20
-"""Attempts to take a slot, of which each failed one means that another request took it."""
+_TRIES: Final = MOST_OF_CLUSTER + MOST_OF_OWNER
+"""Attempts to take a slot. Each failed one means that another request took it, so after these no slot is left."""
 _CONTENT: Final = (
     *("owner", "groups", "by_token", "format", "filter", "shown_url", "note", "parked_at", "parked_reason"),
 )

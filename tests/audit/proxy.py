@@ -40,7 +40,20 @@ class Proxy:
         self._losing = part
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream, server = await asyncio.open_connection(self._host, self._port)
+        if (task := asyncio.current_task()) is not None:
+            self._tasks.add(task)
+        with contextlib.closing(writer):
+            upstream, server = await asyncio.open_connection(self._host, self._port)
+            with contextlib.closing(server):
+                await self._forward(reader, writer, upstream, server)
+
+    async def _forward(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        upstream: asyncio.StreamReader,
+        server: asyncio.StreamWriter,
+    ) -> None:
         armed = asyncio.Event()
 
         async def forward() -> None:
@@ -60,16 +73,13 @@ class Proxy:
                     data = _KEY.sub(lambda found: found[1] + bytes(4), data)
                 writer.write(data)
 
-        tasks = {asyncio.create_task(forward()), asyncio.create_task(answer())}
-        self._tasks |= tasks
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for end in (writer, server):
-            end.close()
-            with contextlib.suppress(OSError):
-                await end.wait_closed()
+        pumps = {asyncio.create_task(forward()), asyncio.create_task(answer())}
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Proxy]:

@@ -77,6 +77,16 @@ def test_each_test_that_a_document_names_is_there() -> None:
     ] == []
 
 
+def test_each_threat_has_tests_that_are_there() -> None:
+    text = (ROOT / "docs/security.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", text))
+    assert len(named) > 20
+    files = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert named <= set(re.findall(r"^(?:async )?def (test_\w+)", files, re.MULTILINE))
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| threat")]
+    assert [row for row in rows if "`test_" not in row] == [row for row in rows if "`make audit`" in row]
+
+
 def test_each_defect_has_a_known_origin_and_a_command() -> None:
     origins = ", ".join(
         re.findall(r"^\| ([^|]+) \| ", FAULTS.partition("| found by |")[2].partition("\n### ")[0], re.MULTILINE)

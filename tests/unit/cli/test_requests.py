@@ -121,16 +121,13 @@ def test_a_revision_has_the_times_that_are_given(
         ["set", "topic=orders", "retention.ms=1", "--draft"],
         ["delete", "topic=orders", "retention.ms", "--expires-at", "2h"],
         ["requests", "revise", REQUEST, "--apply-at", "2h", "--no-apply-at"],
+        ["set", "topic=orders", "retention.ms=1", "--propose", "--for", "6h"],
+        ["set", "topic=orders", "retention.ms=1", "--for", "soon"],
     ],
 )
-def test_times_and_drafts_that_are_not_valid_are_refused(answered: Recorded, words: list[str]) -> None:
+def test_options_that_are_not_valid_are_refused_before_any_request(answered: Recorded, words: list[str]) -> None:
     refused = CliRunner().invoke(cli, words)
     assert (refused.exit_code, answered.sent) == (2, []), refused.output
-
-
-def test_options_of_direct_changes_are_refused(answered: Recorded) -> None:
-    answer = CliRunner().invoke(cli, ["set", "topic=orders", "retention.ms=1", "--propose", "--for", "6h"])
-    assert (answer.exit_code != 0, answered.sent) == (True, [])
 
 
 def test_a_request_is_shown_with_all_that_a_reviewer_needs(answered: Recorded) -> None:

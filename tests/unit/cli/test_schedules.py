@@ -31,11 +31,6 @@ def test_a_duration_makes_a_change_temporary(answered: Recorded) -> None:
     assert path.partition("?")[2] == "expiresIn=21600"
 
 
-def test_a_text_that_is_no_duration_is_refused_before_anything_is_sent(answered: Recorded) -> None:
-    answer = CliRunner().invoke(cli, ["set", "topic=orders", "retention.ms=1", "--for", "soon"])
-    assert (answer.exit_code, answered.sent) == (2, [])
-
-
 def test_an_end_names_the_keys_that_it_kept(answered: Recorded) -> None:
     answered.answers["end"] = SCHEDULE
     answer = CliRunner().invoke(cli, ["schedules", "end", CHANGE])

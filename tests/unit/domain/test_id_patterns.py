@@ -84,6 +84,7 @@ def test_a_pattern_accepts_what_its_facet_accepts(pattern: str) -> None:
 ), st.sampled_from(list(FACETS)))  # fmt: skip
 def test_a_pattern_accepts_every_entity_of_its_facet(entity: Entity, pattern: str) -> None:
     assert (re.search(pattern, entity.id) is not None) == accepted(FACETS[pattern], entity.id)
+    assert re.search(id_patterns.ANY_ID, entity.id)
 
 
 @pytest.mark.parametrize("pattern", [*FACETS, id_patterns.ANY_ID])

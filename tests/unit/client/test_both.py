@@ -540,6 +540,7 @@ async def test_not_modified_answers_only_a_read_with_an_etag(kind: Kind) -> None
         {"errors": [{"pointer": 5}, None]},
         {"kafkaErrorCode": "42", "kafkaErrorName": 42, "retriable": "false", "outcome": [], "type": {}},
         {"type": None, "etag": 5, "changeId": {}},
+        {"type": 7, "kafkaErrorCode": [42], "errors": "none"},
     ],
 )
 async def test_an_error_of_something_in_between_is_an_error_of_this_library(
@@ -550,6 +551,7 @@ async def test_an_error_of_something_in_between_is_an_error_of_this_library(
         with pytest.raises(ProblemError) as raised:
             await done(client.service.whoami())
     error = raised.value
+    assert type(error) is ProblemError
     assert (error.status, error.retriable, error.kafka_error_code, error.field) == (400, False, None, None)
     assert error.body == members
     assert all(isinstance(part, dict) for part in error.errors)

@@ -48,13 +48,3 @@ def test_every_type_of_problem_with_a_class_of_its_own_is_one_of_the_service() -
 
 def test_every_code_of_kafka_has_a_class() -> None:
     assert {kind.code for kind in ProblemError.__subclasses__()} == set(KafkaCode) - {KafkaCode.NONE}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [{}, {"kafkaErrorCode": 12345}, {"kafkaErrorCode": [42]}, {"type": 7, "errors": "none"}, {"errors": [{"a": 1}]}],
-)
-def test_an_answer_of_something_in_between_is_a_problem_without_a_code(body: dict[str, object]) -> None:
-    error = problem_of(502, dict(body))
-    assert type(error) is ProblemError
-    assert error.field is None

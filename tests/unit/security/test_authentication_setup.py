@@ -10,6 +10,7 @@ from confplane.security.authentication_setup import AuthenticationSetup
 from confplane.security.authenticator import Credentials
 from confplane.services.access import Access, AccessControl
 from confplane.settings import Settings, UnusableSettingsError
+from tests.support.grants import Grants
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,10 +20,8 @@ if TYPE_CHECKING:
 TOKEN = "an admin token of good length"
 
 
-class NoTokens:
+class NoTokens(Grants):
     """A book without API tokens and grants."""
-
-    version = 0
 
     def authenticate(self, given: bytes) -> Identity | None:
         del given
@@ -31,13 +30,6 @@ class NoTokens:
     def groups_of(self, principal: str) -> frozenset[str]:
         del principal
         return frozenset()
-
-    def grants_of(self, identity: Identity) -> tuple[()]:
-        del identity
-        return ()
-
-    def check(self, identity: Identity) -> None:
-        del identity
 
 
 def authentication_setup(admin: Path | None, **http: Any) -> AuthenticationSetup[Access]:

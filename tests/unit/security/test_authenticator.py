@@ -13,30 +13,10 @@ from confplane.domain.access.operations import Operation, PatternType, Permissio
 from confplane.domain.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
 from confplane.security.authenticator import BEHALF_OF, Authenticator, Credentials
 from confplane.services.access import AccessControl
+from tests.support.grants import Grants
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from confplane.services.access import Access
-
-
-class Copy:
-    """Grants of a test. Implements :class:`confplane.services.ports.access.AccessCopy`."""
-
-    version = 0
-
-    def __init__(self, *grants: Grant) -> None:
-        self._grants = grants
-
-    def grants_of(self, identity: Identity) -> Sequence[Grant]:
-        return [
-            grant
-            for grant in self._grants
-            if grant.principal in identity.grantees or (grant.principal in identity.denying_groups and not grant.allows)
-        ]
-
-    def check(self, identity: Identity) -> None:
-        """Accept every credential."""
 
 
 class Names:
@@ -57,7 +37,7 @@ def grant(principal: str, operation: Operation, name: str | None = None, **more:
 
 
 def admit(token: bytes, user: bytes | None, *grants: Grant, cluster: str | None = "c") -> Access:
-    door = Authenticator([Names()], AccessControl(Copy(*grants)))
+    door = Authenticator([Names()], AccessControl(Grants(*grants)))
     return door.authenticate(Credentials(b"Bearer " + token, behalf_of=user), cluster, "127.0.0.1", "r")
 
 
@@ -177,12 +157,12 @@ def test_names_are_taken_as_they_are_written() -> None:
 
 @pytest.mark.parametrize("given", [b"", b"admin", b"Basic YTpi"])
 def test_a_token_without_its_scheme_is_refused_with_the_form_of_the_header(given: bytes) -> None:
-    authenticator = Authenticator([Names()], AccessControl(Copy()))
+    authenticator = Authenticator([Names()], AccessControl(Grants()))
     with pytest.raises(UnauthenticatedError, match="send Authorization: Bearer <token>"):
         authenticator.authenticate(Credentials(given), "c", "127.0.0.1", "r")
 
 
 def test_credentials_come_first() -> None:
-    door = Authenticator([Names()], AccessControl(Copy()))
+    door = Authenticator([Names()], AccessControl(Grants()))
     with pytest.raises(UnauthenticatedError):
         door.authenticate(Credentials(None, behalf_of=b"User:*"), "c", "127.0.0.1", "r")

@@ -18,6 +18,7 @@ from confplane.security.token_cache import TokenCache
 from confplane.services.access import AccessControl
 from confplane.services.ports.access import AccessDelta, StoredGrant, Token
 from tests.support.alerts import PartAlerts
+from tests.support.grants import Grants, access_of
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -298,32 +299,7 @@ async def test_it_follows_by_itself_and_notes_uses(tables: Tables, clock: Clock)
 
 
 def test_a_role_of_everything_is_everything() -> None:
-    everything = Grant(uuid4(), "User:alice", role=Role.ADMIN)
-    copy = _Fixed([everything])
-    access = AccessControl(copy).access(ALICE, "here", "r")
-    for spelling in (
-        "cluster",
-        "user",
-        "user=x,client-id",
-        "topic=t",
-        "broker",
-        "broker=1",
-        "tokens=User~3Ax",
-        "audit",
-    ):
+    access = access_of("User:alice", Grants(Grant(uuid4(), "User:alice", role=Role.ADMIN)))
+    resources = ("cluster", "user", "user=x,client-id", "topic=t", "broker", "broker=1", "tokens=User~3Ax", "audit")
+    for spelling in resources:
         assert access.allows("payments", Operation.ALL, spelling), spelling
-
-
-class _Fixed:
-    """A copy with the same grants for every caller."""
-
-    version = 1
-
-    def __init__(self, grants: list[Grant]) -> None:
-        self._grants = grants
-
-    def grants_of(self, _: Identity) -> list[Grant]:
-        return self._grants
-
-    def check(self, _: Identity) -> None:
-        pass

@@ -17,7 +17,7 @@ from confplane.audit import Database, PostgresAccessStore
 from confplane.domain.access.grants import Grant
 from confplane.domain.access.identities import CredentialNarrowing
 from confplane.domain.access.operations import Operation, PatternType, Permission, ResourceType, Role
-from confplane.domain.errors import AlreadyExistsError, UnavailableError
+from confplane.domain.errors import UnavailableError
 from confplane.services.ports.access import AccessChange, AccessQuery, StoredGrant, Token
 from tests.audit.rows import count, fetch, run
 from tests.support.waiting import until
@@ -125,15 +125,6 @@ async def test_a_grant_is_replaced_and_removed_at_its_revision_alone(store: Post
     history, _ = await store.search(AccessQuery())
     assert [row.kind for row in history] == ["grant-removed", "grant-replaced", "grant-created"]
     assert await store.create_grant(grant(), change("grant-created")) is not None
-
-
-async def test_a_grant_is_not_replaced_by_the_content_of_another(store: PostgresAccessStore) -> None:
-    first = await store.create_grant(grant(), change("grant-created"))
-    second = await store.create_grant(grant(name="bob"), change("grant-created"))
-    with pytest.raises(AlreadyExistsError):
-        await store.replace_grant(replace(second, grant=replace(second.grant, name="alice")), change("grant-replaced"))
-    assert await store.find_grant(second.grant.id) == second
-    assert await store.find_grant(first.grant.id) == first
 
 
 async def test_statements_sent_twice_are_done_once(store: PostgresAccessStore, migrated: servers.Database) -> None:

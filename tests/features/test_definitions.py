@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from html import unescape
-from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -16,6 +15,7 @@ from confplane.api.definitions import render_page
 from confplane.api.responses import prefers
 from confplane.domain.definitions import ConfigKind
 from tests.support.catalogs import ZOOKEEPER
+from tests.support.pages import Page
 from tests.support.service import Service, ServiceInThread
 
 if TYPE_CHECKING:
@@ -193,26 +193,6 @@ def test_who_gets_what(page: Browser) -> None:
 )
 def test_negotiation(accept: str | None, html: bool) -> None:  # noqa: FBT001 - a column
     assert prefers(accept, "text/html") is html
-
-
-class Page(HTMLParser):
-    """The contents of a page, as a browser finds them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 def test_the_table(page: Browser) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -20,6 +19,7 @@ from confplane.rollups.jobs import JOBS
 from confplane.rollups.report import NotableRows
 from confplane.rollups.summaries import summary
 from tests.support.commands import Commands
+from tests.support.pages import Page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,20 +107,6 @@ def made(rows: dict[str, list[dict[str, Any]]], base: str | None = None) -> str:
         for name in JOBS
     ]
     return report.page(ODD, [report.section(each, Links(base, ODD)) for each in results], made=NOW)
-
-
-class Page(HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
 
 
 def test_rows_here_have_the_columns_of_the_jobs() -> None:
@@ -213,8 +199,8 @@ def test_the_report_of_runs_that_failed_or_are_gone(migrated: servers.Database, 
 
 def test_odd_names_are_texts() -> None:
     page = Page(made(ROWS))
-    assert f"Rollups of {ODD}" in page.text
-    assert ODD in page.text
+    assert f"Rollups of {ODD}" in page.texts
+    assert ODD in page.texts
     assert not [tag for tag, _ in page.tags if tag == "script"]
     assert "<script" not in made(ROWS)
 
@@ -226,8 +212,8 @@ def test_of_many_rows_those_that_say_most_are_shown_and_all_are_counted() -> Non
     text = made(rows)
     page = Page(text)
     assert [tag for tag, _ in page.tags].count("tr") == report.ROWS + 1
-    assert any(text.startswith("Changed keys: 300; refused: 465; without an outcome yet: 30.") for text in page.text)
-    assert any(text.startswith(f"{report.ROWS} of 30 rows: those with the most keys") for text in page.text)
+    assert any(text.startswith("Changed keys: 300; refused: 465; without an outcome yet: 30.") for text in page.texts)
+    assert any(text.startswith(f"{report.ROWS} of 30 rows: those with the most keys") for text in page.texts)
     assert re.findall(r"<td>(2026-05-\d\d)</td>", text) == [f"2026-05-{day:02}" for day in range(30, 5, -1)]
 
 
@@ -300,7 +286,7 @@ def test_cells_are_in_words_that_people_know() -> None:
     text = made(ROWS)
     texts = re.findall(r"<td.*?>(.*?)</td>", text)
     assert {"250 kB/s", "25 %", "125 %", "user", "any client-id", "POLICY_VIOLATION"} <= set(texts)
-    facts = [text for text in Page(text).text if text.startswith("producer_byte_rate: ")]
+    facts = [text for text in Page(text).texts if text.startswith("producer_byte_rate: ")]
     assert facts == [
         "producer_byte_rate: 1.25 MB/s promised (125 % of a broker's 1 MB/s) to 2 of 3 registered clients; 1 unlimited.",
         "producer_byte_rate: 1 MB/s promised, 200 % of a broker's 500 kB/s; 1 MB/s used at the peak.",
@@ -352,16 +338,16 @@ def test_pictures_are_files_on_request() -> None:
 
 def test_what_was_never_run_says_how_and_what_found_nothing_says_so() -> None:
     page = Page(made({"integrity": []}))
-    told = [text for text in page.text if text.startswith("Not run yet")]
+    told = [text for text in page.texts if text.startswith("Not run yet")]
     assert told == [f"Not run yet: {ROLLUPS[name].command}" for name in JOBS if name != "integrity"]
     assert "Not run yet: confplane rollups run compare --with CLUSTER|TIME" in told
-    assert any("there is no mismatch" in text for text in page.text)
+    assert any("there is no mismatch" in text for text in page.texts)
     empty = Page(made({name: [] for name in JOBS}))
     tags = [tag for tag, _ in empty.tags]
     assert tags.count("h2") == len(JOBS)
     assert "img" not in tags  # of nothing there is no chart
-    assert "No client is registered." in empty.text
-    assert f"{ROLLUPS['quotas'].scope}." in empty.text
+    assert "No client is registered." in empty.texts
+    assert f"{ROLLUPS['quotas'].scope}." in empty.texts
 
 
 def test_clients_whose_quota_is_not_a_number_are_promised_nothing() -> None:
@@ -374,7 +360,7 @@ def test_clients_whose_quota_is_not_a_number_are_promised_nothing() -> None:
 
 def test_one_of_anything_is_told_as_one() -> None:
     one = {name: rows[:1] for name, rows in ROWS.items()}
-    texts = [text.strip() for text in Page(made(one)).text]
+    texts = [text.strip() for text in Page(made(one)).texts]
     # A number before a noun would need the singular.
     assert not [text for text in texts if re.search(r"\b(The|All|is|of) 1 \w+s\b|^1 \w+s\b", text)]
 
@@ -393,7 +379,7 @@ def test_texts_of_charts_are_legible_on_a_phone() -> None:
 def test_mismatches_say_what_to_do() -> None:
     page = Page(made(ROWS))
     kinds = ROLLUPS["integrity"].kinds
-    assert [text for text in page.text if text.partition(": ")[0] in kinds and ": " in text] == [
+    assert [text for text in page.texts if text.partition(": ")[0] in kinds and ": " in text] == [
         f"{kind}: {kinds[kind]}." for kind in ("content", "gap")
     ]
     assert "confplane adopt-store" in kinds["rewound"]

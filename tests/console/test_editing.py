@@ -209,14 +209,6 @@ def test_audit_is_filtered_and_a_span_can_be_reverted(visitor: Visitor, api: Api
     assert 'role="alert"' in wrong.text
 
 
-def test_a_form_of_another_session_changes_nothing(visitor: Visitor, api: Api) -> None:
-    path = f"{HOME}/entities/user=forged/edit/client-quotas"
-    fields = {"value request_percentage": "1", "keys": '["request_percentage"]', "step": "save"}
-    for target in (path, f"{HOME}/audit:revert"):
-        assert visitor.post(target, {**fields, "csrf": "wrong"}).status_code == 403
-    assert api.get("client-quotas/user=forged", absent="empty")["quotas"] == {}
-
-
 def test_a_comma_separates_thousands(visitor: Visitor) -> None:
     path = f"{HOME}/entities/user=comma/edit/client-quotas"
     form = visitor.page(f"{path}?key=producer_byte_rate")

@@ -88,22 +88,9 @@ def test_the_worked_example_of_kip_649(configs: Callable[[str], list[str]], serv
     ("line", "reason"),
     [
         ("--alter --user bob --add-config acks=sometimes", "acks must be one of all, -1, 0, 1 (INVALID_REQUEST)"),
-        ("--alter --user bob --add-config linger.ms=5", "linger.ms"),
-        ("--alter --user bob --add-config supported.configs=acks", "supported.configs"),
-        ("--alter --user bob --add-config producer_byte_rate=-1", "at least 0"),
-        ("--alter --user bob --delete-config producer_byte_rate", "not set"),
         ("--alter --topic bobs --add-config no.such.key=1", "no.such.key"),
         ("--alter --broker 3 --add-config broker.id=1", "broker.id"),
-        # ConfigCommandIntegrationTest of Kafka.
-        ("--alter --broker 1 --add-config security.inter.broker.protocol=PLAINTEXT", "security.inter.broker.protocol"),
-        ("--alter --broker 1 --add-config auto.create.topics.enable=false", "auto.create.topics.enable"),
-        ("--alter --broker 1 --add-config auto.leader.rebalance.enable=false", "auto.leader.rebalance.enable"),
-        (
-            "--alter --broker-defaults --add-config listener.name.internal.ssl.keystore.location=/tmp/test.jks",
-            "listener.name.internal.ssl.keystore.location",
-        ),
         ("--alter --group g --add-config consumer.session.timeout.ms=50000", "only supported on KRaft clusters"),
-        ("--alter --client-metrics cm --add-config metrics=org.apache", "only supported on KRaft clusters"),
         ("--describe --topic bobs --cluster absent", "absent"),
     ],
 )

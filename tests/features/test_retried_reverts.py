@@ -1,19 +1,16 @@
-"""Reverts over the API: retried through another process, in bulk, and wrong."""
+"""Reverts over the API: retried through another process, at once in two processes, and under an ETag."""
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from confplane.client import ProblemError
 from confplane.domain.entities import Entity
-from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from tests.support.facets import ConfplaneClient
     from tests.support.service import Service
 
 RATE: Final = "producer_byte_rate"
@@ -50,29 +47,10 @@ async def test_reverts_of_one_change_at_once_in_two_processes_write_once(pair: t
         assert len([item async for item in two.items("audit", entity=entity.id, outcome="committed")]) == 2
 
 
-async def test_the_changes_of_a_request_are_reverted_with_a_result_for_each(pair: tuple[Service, Service]) -> None:
-    users = [Entity.of(user=f"many-{number}") for number in range(120)]
-    entries: list[tuple[Entity, dict[str, Any]]] = [(user, {RATE: 7}) for user in users]
-    async with pair[0].client() as one, pair[1].client() as two:
-        made = await one.alter("client-quotas", entries)
-        [item] = (await one.request("GET", "audit", params={"entity": users[0].id})).body["items"]
-        selection = {"requestId": item["requestId"]}
-        later = await two.put("client-quotas", users[5], {RATE: 8})
-        await two.get("client-quotas", users[-1], min_revision=made.revision)
-        shown = await two.revert_changes(selection, validate_only=True)
-        answer = await two.revert_changes(selection)
-        for each in (shown, answer):
-            assert (each.status, each.body["failed"], len(each.body["results"])) == (207, 1, len(users))
-        [refused] = [each for each in answer.body["results"] if each["errorCode"]]
-        assert (refused["id"], refused["laterChanges"][0]["changeId"]) == (users[5].id, later.change_id)
-        left = [item["id"] async for item in two.items("client-quotas") if item["id"].startswith("user=many-")]
-        assert left == [users[5].id]
-
-
 async def test_an_entity_goes_back_over_the_api(pair: tuple[Service, Service]) -> None:
     entity = Entity.of(user="back")
+    await asyncio.to_thread(pair[0].wait_recorded)
     async with pair[0].client() as one:
-        await until(partial(_recorded, one))
         first = await one.put("client-quotas", entity, {RATE: 1})
         second = await one.put("client-quotas", entity, {"consumer_byte_rate": 2})
         assert first.revision is not None
@@ -84,9 +62,3 @@ async def test_an_entity_goes_back_over_the_api(pair: tuple[Service, Service]) -
         done = await one.revert("client-quotas", entity, first.revision, if_match=second.etag)
         assert done.body["reverts"] == [second.change_id]
         assert (await one.get("client-quotas", entity)).body["quotas"] == {RATE: 1}
-
-
-async def _recorded(client: ConfplaneClient) -> bool:
-    """Say that the history has begun, or not yet."""
-    recorded = (await client.request("GET", f"/v1/clusters/{client.cluster}")).body["recorded"]
-    return recorded is not None and recorded["since"] is not None

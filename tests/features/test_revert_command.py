@@ -10,11 +10,9 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import httpx
 import pytest
 
 from tests.support.commands import run_here as run
-from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,9 +89,7 @@ def test_the_changes_of_a_request_and_of_a_principal_are_reverted(service: Servi
 
 
 def test_an_entity_goes_back_with_all_its_facets(service: Service) -> None:
-    headers = {"Authorization": f"Bearer {service.token}"}
-    with httpx.Client(base_url=service.url, headers=headers, trust_env=False) as client:
-        wait_for(lambda: (client.get("/v1/clusters/default").json()["recorded"] or {}).get("since") is not None)
+    service.wait_recorded()
     put("user=back", f"{QUOTA}=1", "acks=all")
     moment = str(history("user=back")[0]["revision"])
     put("user=back", f"{QUOTA}=2")

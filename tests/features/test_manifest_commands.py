@@ -74,7 +74,14 @@ def test_a_directory_is_planned_applied_and_then_has_no_changes(run: Callable[..
     done = run("apply", "manifests", "--plan", "plan.json", "--reason", "a trial")
     assert done.code == 0, done
     assert "Changes applied: 3" in done.out
-    assert run("plan", "manifests").code == 0
+    undo = done.out.partition("confplane revert --request-id ")[2].partition("`")[0]
+    repeated = run("apply", "manifests", "--plan", "plan.json", "--reason", "a trial")
+    assert repeated.code == 0, repeated
+    assert repeated.out == (
+        f"Changes applied: 0; `confplane revert --request-id {undo}` undoes the whole run, with its earlier attempts\n"
+    )
+    assert run("plan", "manifests", "--out", "empty.json").code == 0
+    assert run("apply", "manifests", "--plan", "empty.json").out == "Changes applied: 0\n"
     again = run("apply", "manifests", "--yes")
     assert again.code == 0, again
     shown = run("get", "user=file-a", "--json")

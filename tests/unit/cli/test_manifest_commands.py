@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -212,6 +213,23 @@ def test_a_run_that_a_changed_entity_ended_needs_a_new_plan(
         "Not all of the plan was applied. Changes applied: 1; `confplane revert --request-id r` undoes them."
         f" Entities left: 3. {remedy}"
     )
+
+
+@pytest.mark.parametrize(
+    ("began", "undone"), [("r", "undoes them"), ("r-of-before", "undoes the whole run, with its earlier attempts")]
+)
+def test_a_continued_run_names_the_id_that_undoes_all_of_its_attempts(
+    answered: Recorded, manifest: str, began: str, undone: str
+) -> None:
+    answers = [
+        httpx.Response(200, json={**applied_run(), "runId": began, **members}, headers={"X-Request-Id": request_id})
+        for request_id, members in [("r", {"next": {"id": "topic=b", "left": 1}}), ("r-of-the-next", {})]
+    ]
+    answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2")))
+    answered.answers["apply"] = lambda _: answers.pop(0)
+    said = CliRunner().invoke(cli, ["apply", manifest, "--yes"])
+    assert said.exit_code == 0
+    assert said.stdout.splitlines()[-1] == f"Changes applied: 2; `confplane revert --request-id {began}` {undone}"
 
 
 def test_the_refusal_of_a_frozen_cluster_is_shown_once(answered: Recorded, manifest: str) -> None:

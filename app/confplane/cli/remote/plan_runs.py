@@ -115,6 +115,8 @@ class PlanRun:
     changed: int = 0
     run_id: str | None = None
     """The request id of the run; None before the first answer."""
+    continued: bool = False
+    """True if an earlier attempt began the run, so that its request id also undoes the changes of that attempt."""
     waited: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     """The results by entity id, for :func:`confplane.cli.remote.changes.report_many`."""
 
@@ -141,6 +143,7 @@ class PlanRun:
                     self.files.document, plan_id, revision=revision, **self.options, **self.terms
                 )
                 body: Any = answer.body
+                self.continued |= self.run_id is None and answer.request_id not in {None, body["runId"]}
             except ProblemError as error:
                 if self.files.merged and error.problem_type == "stale-plan":
                     return STALE
@@ -162,10 +165,13 @@ class PlanRun:
                 return DONE
 
     def _say_applied(self) -> None:
-        run = f"; `confplane revert --request-id {self.run_id}` undoes them" if self.changed else ""
-        say(f"Changes applied: {self.changed}{run}")
+        say(f"Changes applied: {self.changed}{self._undone() if self.changed or self.continued else ''}")
         if self.changed:
             report_bypass(self.terms["break_glass"], (result for _, result in self.waited))
+
+    def _undone(self) -> str:
+        changes = "the whole run, with its earlier attempts" if self.continued else "them"
+        return f"; `confplane revert --request-id {self.run_id}` undoes {changes}"
 
     def _end_refused(self, body: Mapping[str, Any], plan_id: str, *, is_stale: bool) -> int:
         refused = [each for each in body["results"] if each["errorCode"]]
@@ -177,8 +183,7 @@ class PlanRun:
             again = "load the file again" if self.files.merged else f"plan {plan_id} can be continued"
             again = f"Once the errors above are resolved, {again}."
         texts.append(
-            f"Not all of the plan was applied. Changes applied: {self.changed}; `confplane revert --request-id"
-            f" {body['runId']}` undoes them.{left} {again}"
+            f"Not all of the plan was applied. Changes applied: {self.changed}{self._undone()}.{left} {again}"
         )
         is_unknown = any(each.get("outcome") == "unknown" for each in refused)
         return print_error("\n".join(texts), UNKNOWN if is_unknown else FAILED, refused=len(texts) - 1)

@@ -50,6 +50,7 @@ def answer_of(call: ApiCall[T], response: httpx.Response) -> Answer[T]:
         stale_ms=_number(call, headers, "Confplane-Stale-Ms"),
         replayed="Idempotency-Replayed" in headers,
         applied_revision=_number(call, headers, "Confplane-Applied-Revision"),
+        request_id=headers.get("X-Request-Id"),
     )
 
 

@@ -35,6 +35,7 @@ class Answer(Generic[T]):
     applied_revision: int | None = None
     """The revision up to which no change is pending, for a Kafka 4 cluster to which changes are applied; otherwise
     None."""
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Restores whose stores are changed between their plan and their first write."""
+"""Restores whose stores are changed or unavailable before their first write."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import pty
 import sys
@@ -24,7 +25,9 @@ from confplane.services.backup.restore import RestoreService
 from confplane.services.backup.verify import verify
 from confplane.store.znodes import INCARNATION
 from confplane.wiring import tree_copy
+from tests.support.ports import reserved_port
 from tests.support.servers import raw_client
+from tests.support.stepping import CONSTANTS_VARIABLE
 from tests.support.stores import rate
 from tests.system.test_backup import RATE, Installation
 
@@ -75,6 +78,18 @@ def test_a_change_during_the_question_is_not_left_out_of_the_restore(archive: Pa
     assert (said.code, "0 created, 1 changed, 0 deleted" in said.out) == (0, True), said
     for raw in raw_client(installation.connect):
         assert raw.get(USER)[0] == rate(1)
+
+
+async def test_a_restore_without_zookeeper_says_that_nothing_was_written(
+    archive: Path, installation: Installation
+) -> None:
+    clusters = json.dumps({"default": {"zookeeper": f"127.0.0.1:{reserved_port()}/none"}})
+    soon = json.dumps({"confplane.store.tree_copy._CONNECT_S": 0.5})
+    said = await installation.restore(archive, "--yes", **{"CONFPLANE_CLUSTERS": clusters, CONSTANTS_VARIABLE: soon})
+    assert (said.code, said.err) == (
+        1,
+        "Nothing was written. Run the command again: Cluster default: ZooKeeper did not answer in time\n",
+    )
 
 
 async def test_a_process_that_is_started_after_the_plan_is_noticed_before_any_write(

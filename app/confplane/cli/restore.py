@@ -14,9 +14,9 @@ from confplane.audit.backup_tables import KEPT
 from confplane.audit.revisions import head_revision
 from confplane.cli import archive_files, callers
 from confplane.cli.backup import summary
-from confplane.cli.output import bars, emit, is_json, print_table, say
+from confplane.cli.output import bars, emit, is_json, print_error, print_table, say
 from confplane.cli.store import adopt
-from confplane.domain.errors import InvalidRequestError
+from confplane.domain.errors import InvalidRequestError, UnavailableError
 from confplane.services.backup.index import ArchiveIndex
 from confplane.services.backup.restore import RestoreService
 from confplane.services.backup.verify import verify
@@ -50,20 +50,13 @@ async def restore(
         if unknown := manifest.clusters.keys() - settings.clusters.keys():
             raise InvalidRequestError(f"The settings lack clusters of the archive: {', '.join(sorted(unknown))}.")
         async with AsyncExitStack() as stack:
-            trees = [
-                await stack.enter_async_context(tree_copy(name, settings.clusters[name])) for name in manifest.clusters
-            ]
-            owner = settings.postgres.migration_dsn or settings.postgres.dsn
-            tables = await stack.enter_async_context(PostgresTableWriter.open(owner.get_secret_value()))
-            service = RestoreService(trees, tables, index, manifest)
-            plan = await service.plan(list(settings.clusters), head_revision())
-            _show(plan, manifest)
-            if not (plan.harmless or yes):
-                if not _confirmed():
-                    say("Nothing was written; --yes restores without a question", err=True)
-                    return callers.FAILED
-                if plan != await service.plan(list(settings.clusters), head_revision()):
-                    raise InvalidRequestError("The stores were changed during the question. Run the command again.")
+            try:
+                service = await _opened(stack, settings, index, manifest)
+                plan = await _agreed(service, settings, manifest, yes=yes)
+            except UnavailableError as error:
+                return print_error(f"Nothing was written. Run the command again: {error}", callers.FAILED)
+            if plan is None:
+                return callers.FAILED
             with bars() as progress:
                 task = progress.add_task("Znodes", total=sum(sum(each.values()) for each in plan.znodes.values()))
                 await service.run(
@@ -77,6 +70,31 @@ async def restore(
     emit(restored=str(path), tokensConfirmed=confirm_tokens)
     _finish(plan, confirm_tokens=confirm_tokens)
     return callers.DONE
+
+
+async def _opened(
+    stack: AsyncExitStack, settings: Settings, index: ArchiveIndex, manifest: ArchiveManifest
+) -> RestoreService:
+    trees = [await stack.enter_async_context(tree_copy(name, settings.clusters[name])) for name in manifest.clusters]
+    owner = settings.postgres.migration_dsn or settings.postgres.dsn
+    tables = await stack.enter_async_context(PostgresTableWriter.open(owner.get_secret_value()))
+    return RestoreService(trees, tables, index, manifest)
+
+
+async def _agreed(
+    service: RestoreService, settings: Settings, manifest: ArchiveManifest, *, yes: bool
+) -> RestorePlan | None:
+    """Show the plan and return it; None if it needs a confirmation and nobody gave it."""
+    plan = await service.plan(list(settings.clusters), head_revision())
+    _show(plan, manifest)
+    if plan.harmless or yes:
+        return plan
+    if not _confirmed():
+        say("Nothing was written; --yes restores without a question", err=True)
+        return None
+    if plan != await service.plan(list(settings.clusters), head_revision()):
+        raise InvalidRequestError("The stores were changed during the question. Run the command again.")
+    return plan
 
 
 def _show(plan: RestorePlan, manifest: ArchiveManifest) -> None:

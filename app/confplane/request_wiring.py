@@ -87,6 +87,7 @@ class RequestWiring:
         )
         ticks = Ticks()
         schedulers = [
-            RequestScheduler(cluster, store, transitions, applier, now=now, ticks=ticks) for cluster in parts.clusters
+            RequestScheduler(cluster, store, transitions, applier, refresh, now=now, ticks=ticks)
+            for cluster in parts.clusters
         ]
         return cls(service, schedulers, applies)

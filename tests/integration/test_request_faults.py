@@ -127,18 +127,25 @@ async def test_a_restored_postgres_applies_and_approves_nothing_until_its_tokens
     scheduled = await one.approve(await one.propose(DEV, one.entry(ALICE, producer_byte_rate=2), **times), OPS)
     approver = await new_token(one, "User:ops")
     approved = await one.approve(await one.propose(DEV, one.entry(BOB, producer_byte_rate=2)), approver)
-    before = [await one.found(each) for each in (scheduled, approved)]
+    soon = one.now() + HOUR
+    expiring, extended = [
+        await one.propose(DEV, one.entry(BOB, producer_byte_rate=rate), expires_at=soon) for rate in (3, 4)
+    ]
+    before = [await one.found(each) for each in (scheduled, approved, expiring, extended)]
     with psycopg.connect(world.database.owner_dsn) as connection:
         connection.execute("UPDATE access_version SET tokens_from = now(), version = version + 1")
     await one.pass_(HOUR)
     for attempt in (one.apply(approved, DEV), one.approve(approved, SRE), one.apply(scheduled, DEV)):
         with pytest.raises(RequestStateError, match="`confplane tokens confirm`"):
             await attempt
-    assert [await one.found(each) for each in (scheduled, approved)] == before
+    assert [await one.found(each) for each in (scheduled, approved, expiring, extended)] == before
     await one.service.reviews.cancel(one.cluster, scheduled.id, None, one.caller(DEV))
+    later = {"expires_at": one.now() + HOUR}
+    await one.service.proposals.revise(one.cluster, extended.id, None, one.caller(DEV), Precondition(), times=later)
     assert await one.access.tokens.confirm(one.access.caller()) is True
     await one.pass_(timedelta(minutes=2))
-    assert await one.state(scheduled) is RequestState.CANCELLED
+    states = [await one.state(each) for each in (scheduled, expiring, extended)]
+    assert states == [RequestState.CANCELLED, RequestState.EXPIRED, RequestState.OPEN]
     assert (await one.apply(approved, DEV)).state is RequestState.APPLIED
 
 

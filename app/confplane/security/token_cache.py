@@ -38,8 +38,8 @@ _STALE_WARNING_S: Final = 10.0
 _REVOKED: Final = "The API token is not valid: it is unknown, was revoked, or has expired; ask for a new one"
 _UNCONFIRMED: Final = (
     "Postgres was restored to an earlier moment. Change requests that were rejected or cancelled since may be back, and"
-    " so may temporary changes that had ended. No request is approved or applied, and no temporary change ends by"
-    " itself, until an operator has checked them and has run `confplane tokens confirm`"
+    " so may temporary changes that had ended. Until an operator has checked them and has run `confplane tokens"
+    " confirm`, no request is approved, is applied or expires, and no temporary change ends by itself"
 )
 _RESTORED: Final = (
     "The API token was created before Postgres was restored, and may have been revoked since. It is rejected until an"

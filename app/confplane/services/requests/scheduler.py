@@ -1,9 +1,10 @@
 """The scheduler of change requests, in the leader of a cluster.
 
-Scheduled requests are applied at their times, and those whose time has passed expire. An application whose process is
-gone is completed or given back; a change that it commits after that is looked for once a minute, and so is the end of a
-revert that the reverted request does not have, and a change past the rules whose process ended before it wrote
-anything. A delayed application is attempted again, at growing intervals up to a minute, until the request expires.
+Scheduled requests are applied at their times, and those whose time has passed expire; neither happens in a restored
+Postgres whose state nobody has confirmed. An application whose process is gone is completed or given back; a change
+that it commits after that is looked for once a minute, and so is the end of a revert that the reverted request does not
+have, and a change past the rules whose process ended before it wrote anything. A delayed application is attempted
+again, at growing intervals up to a minute, until the request expires.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from confplane.services.ports.change_requests import RequestStatus
 from confplane.services.ticks import Ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from uuid import UUID
 
     from confplane.services.clusters import Cluster
@@ -51,6 +52,7 @@ class RequestScheduler(BackgroundService):
         store: The requests.
         transitions: Writes requests.
         applier: Applies requests.
+        check_confirmed: Refuses to go on in a Postgres that was restored, until its tokens are confirmed.
         now: The clock.
         ticks: The times of the rounds, which the schedulers of a process share.
     """
@@ -61,6 +63,7 @@ class RequestScheduler(BackgroundService):
         store: ChangeRequestStore,
         transitions: RequestTransitions,
         applier: RequestApplier,
+        check_confirmed: Callable[[], Awaitable[None]],
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         ticks: Ticks | None = None,
@@ -69,6 +72,7 @@ class RequestScheduler(BackgroundService):
         self._store = store
         self._transitions = transitions
         self._applier = applier
+        self._check_confirmed = check_confirmed
         self._now = now
         self._ticks = ticks or Ticks()
         self._background = BackgroundTask(self._run, name=f"request-scheduler-{cluster.name}")
@@ -166,6 +170,7 @@ class RequestScheduler(BackgroundService):
         if request.state is RequestState.APPLYING:
             await self._applier.recover(self._cluster, request, caller)
         elif request.expires_at is not None and request.expires_at <= self._now():
+            await self._check_confirmed()
             await self._transitions.move(request, RequestAction.EXPIRE, RequestState.EXPIRED)
         elif request.state is RequestState.SCHEDULED:
             await self._applier.apply(self._cluster, request, caller, None, {})

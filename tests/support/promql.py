@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _SELECTOR: Final = re.compile(r"\b(confplane_\w+)(\{[^}]*\})?(?:\[(\d+)([smhd])\])?")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _NAME: Final = "__name__"
+_LOOKBACK_S: Final = 300.0
+"""Prometheus's default: a series without a sample for so long has no value."""
 
 
 class Vector(dict["Labels", float]):
@@ -55,6 +57,9 @@ class Vector(dict["Labels", float]):
 
     def __and__(self, other: Vector) -> Vector:
         return self._filtered(other, lambda _value, _other: True)
+
+    def __sub__(self, other: Vector) -> Vector:  # unless
+        return Vector({labels: value for labels, value in self.items() if labels not in other})
 
     def __rmul__(self, factor: float) -> Vector:
         return Vector({_only(labels): factor * value for labels, value in self.items()})
@@ -92,12 +97,14 @@ class ScrapeSeries:
         python = re.sub(r"\b(sum|max) by \(([\w, ]+)\) \(", lambda m: f"{m[1]}_({m[2].split(', ')}, ", python)
         python = re.sub(r"\bmax\(", "max_([], ", python)
         python = re.sub(r"\bon \(([\w, ]+)\) (.*)", lambda m: f"on({m[1].split(', ')}, {m[2]})", python)
-        python = " & ".join(f"({part})" for part in python.split(" and "))
+        # The weakest operator last. Vectors without elements are false.
+        for name, sign in ((" and ", " & "), (" unless ", " - "), (" or on () ", " or ")):
+            python = sign.join(f"({part})" for part in python.split(name))
         names = {
             "select": self._select, "on": _on, "sum_": _aggregation(sum), "max_": _aggregation(max), "abs": abs,
             "rate": lambda ranged: 1 / ranged[1] * _increases(*ranged), "increase": lambda ranged: _increases(*ranged),
             "histogram_quantile": _quantiles, "time": lambda: self._now,
-            "absent": lambda vector: Vector() if vector else Vector({frozenset(): 1}),
+            "max_over_time": _maxima, "absent": lambda vector: Vector() if vector else Vector({frozenset(): 1}),
         }  # fmt: skip
         found = eval(python, {"__builtins__": {}}, names)  # noqa: S307 - an expression of the chart
         assert isinstance(found, Vector), text
@@ -118,7 +125,8 @@ class ScrapeSeries:
             if all((dict(labels).get(label, "") == value) == (how == "=") for label, how, value in wanted)
         }
         if window is None:
-            return Vector({labels: samples[-1][1] for labels, samples in found.items()})
+            newest = {labels: samples[-1] for labels, samples in found.items()}
+            return Vector({labels: value for labels, (at, value) in newest.items() if at > self._now - _LOOKBACK_S})
         return found, window, self._now
 
 
@@ -135,6 +143,12 @@ def _aggregation(how: Callable[[Iterable[float]], float]) -> Callable[[Sequence[
         return Vector({labels: how(values) for labels, values in groups.items()})
 
     return aggregate
+
+
+def _maxima(ranged: tuple[dict[Labels, Samples], float, float]) -> Vector:
+    found, window, end = ranged
+    values = {labels: [value for at, value in samples if at > end - window] for labels, samples in found.items()}
+    return Vector({_only(labels): max(some) for labels, some in values.items() if some})
 
 
 def _increases(found: dict[Labels, Samples], window: float, end: float) -> Vector:

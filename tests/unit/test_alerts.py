@@ -6,10 +6,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.alerts import ALERTS, firing
+from tests.support.alerts import ALERTS, EXPRESSIONS, firing
 from tests.support.promql import ScrapeSeries
 
 MINUTE: Final = 60.0
+DAY: Final = 86_400.0
 
 # The name of the alert; the samples without the fault; those with it. Scrapes of a process follow each other after `|`,
 # a minute apart, and `;` separates samples of one scrape. CLUSTER is a label. Of 1,000 observations FAST has all below a
@@ -162,6 +163,19 @@ def test_an_alert_fires_for_its_fault_alone(alert: dict[str, Any]) -> None:
 
 def test_an_alert_fires_if_no_process_is_scraped() -> None:
     assert firing(ScrapeSeries()) == {"Down"}
+
+
+def test_an_installation_without_a_process_is_reported_while_another_one_runs() -> None:
+    series, names = ScrapeSeries(), ("one", "two")
+    for name in names:
+        series.add(f'confplane_build_info{{job="{name}",version="1"}} 1\n', 0, name)
+    assert firing(series) == set()
+    series.add('confplane_build_info{job="two",version="2"} 1\n', 10 * MINUTE, "two")
+    assert [dict(labels) for labels in series.query(EXPRESSIONS["Down"])] == [{"job": "one"}]
+    series.add("confplane_other 1\n", 20 * MINUTE)
+    assert [dict(labels)["job"] for labels in series.query(EXPRESSIONS["Down"])] == ["one", "two"]
+    series.add("confplane_other 1\n", 2 * DAY)
+    assert dict(series.query(EXPRESSIONS["Down"])) == {frozenset(): 1}
 
 
 def test_increases_are_extrapolated_and_counters_may_begin_again() -> None:

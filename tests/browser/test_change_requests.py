@@ -54,7 +54,9 @@ def olga(browser: Browser, service: Service, api: httpx.Client) -> Iterator[Tab]
 
 @pytest.fixture
 def ivan(browser: Browser, service: Service, api: httpx.Client) -> Iterator[Tab]:
-    """The browser of a reviewer."""
+    """The browser of a reviewer, who may freeze the cluster too."""
+    grant = {"principal": "User:ivan", "permission": "allow", "operation": "FREEZE", "resourceType": "cluster"}
+    api.post("/v1/grants", json=grant).raise_for_status()
     with Tab(browser, service) as opened:
         opened.sign_in(token_of(api, "ivan", "ALTER_CONFIGS"))
         yield opened

@@ -723,29 +723,6 @@ async def test_a_leader_that_wakes_up_after_its_delivery_began_is_repaired(
     assert await kinds(two, ALICE) == ["change", "observed" if external else "change"]
 
 
-async def test_a_delivery_id_of_a_delivery_that_another_leader_ended_is_not_open(
-    opened: Opener, kafka: KafkaDouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pause in front of the claim: another leader has sent the same since, and others have set another value."""
-    one, two = await opened(), await opened()
-    await alter(one, ALICE, producer_byte_rate=1)
-    begin = one.states.begin
-
-    async def paused(*given: Any) -> set[str]:
-        await apply(two)
-        kafka.alter(ALICE, {RATE: "9"})
-        await two.poll()
-        return await begin(*given)
-
-    monkeypatch.setattr(one.states, "begin", paused)
-    await apply(one)
-    monkeypatch.undo()
-    assert kafka.requests == [{ALICE: {RATE: "1"}}]
-    await restore(one)
-    equal(one, kafka)
-    assert await kinds(one, ALICE) == ["change", "observed"]
-
-
 async def test_nothing_is_sent_while_frozen_or_paused(opened: Opener, kafka: KafkaDouble) -> None:
     one = await opened()
     await alter(one, ALICE, producer_byte_rate=2048)

@@ -932,7 +932,7 @@ async def test_a_draft_is_proposed_later_and_nobody_is_asked_before(world: World
 @pytest.mark.parametrize("form", ["edits", "manifest"])
 async def test_a_version_that_a_restored_zookeeper_uses_again_opens_the_request_again(world: World, form: str) -> None:
     one = await started(world)
-    await one.replica.alter(ALICE, producer_byte_rate=1)
+    await one.replica.alter(ALICE, producer_byte_rate=1, consumer_byte_rate=1)
     entry = one.entry(ALICE, producer_byte_rate=2)
     request = await (
         one.propose(DEV, entry) if form == "edits" else one.propose_manifest(DEV, one.manifest(entry, merge=True))
@@ -950,7 +950,9 @@ async def test_a_version_that_a_restored_zookeeper_uses_again_opens_the_request_
     opened = await one.found(request)
     assert (opened.state, opened.approvals) == (RequestState.OPEN, ())
     assert [each["entity"] for each in opened.differences] == [ALICE.id]
-    assert await now(one.replica, ALICE) == {"producer_byte_rate": "1"}
+    assert await now(one.replica, ALICE) == {"producer_byte_rate": "1", "consumer_byte_rate": "1"}
     revised = await one.service.proposals.revise(one.cluster, request.id, None, one.caller(DEV), Precondition())
     await one.approve(revised, OPS)
     assert (await one.apply(revised, DEV)).state is RequestState.APPLIED
+    # Alters and merged manifests keep other keys.
+    assert await now(one.replica, ALICE) == {"producer_byte_rate": "2", "consumer_byte_rate": "1"}

@@ -178,17 +178,6 @@ async def test_a_replay_does_not_undo_later_changes(http: httpx.AsyncClient) -> 
     assert (await http.get(path)).json()["quotas"] == {"producer_byte_rate": 2}
 
 
-async def test_another_body_under_the_same_key_is_refused(http: httpx.AsyncClient) -> None:
-    path, key = "/client-quotas/user=other-body", new_key()
-    await http.put(path, json=quota(1), headers=key)
-    refused = await http.put(path, json=quota(2), headers=key)
-    assert refused.status_code == 422
-    problem = refused.json()
-    assert (problem["type"], problem["kafkaErrorCode"]) == ("/problems/idempotency-key-reused", 42)
-    assert problem["errors"][0]["pointer"] == "Idempotency-Key"
-    assert (await http.get(path)).json()["quotas"] == {"producer_byte_rate": 1}
-
-
 async def test_a_key_is_one_of_its_method_and_path(http: httpx.AsyncClient) -> None:
     key = new_key()
     for user in ("one", "two"):
@@ -283,12 +272,18 @@ def other(
         yield running
 
 
-async def test_it_is_answered_by_another_process(http: httpx.AsyncClient, other: Service) -> None:
+async def test_it_is_answered_by_another_process_which_refuses_another_body(
+    http: httpx.AsyncClient, other: Service
+) -> None:
     path, key = "/client-quotas/user=elsewhere", new_key()
     first = await http.put(path, json=quota(1), headers=key)
     async with opened(other) as there:
         same(first, await there.put(path, json=quota(1), headers=key))
-        assert (await there.put(path, json=quota(2), headers=key)).status_code == 422
+        refused = await there.put(path, json=quota(2), headers=key)
+    problem = refused.json()
+    assert (refused.status_code, problem["type"]) == (422, "/problems/idempotency-key-reused")
+    assert (problem["kafkaErrorCode"], problem["errors"][0]["pointer"]) == (42, "Idempotency-Key")
+    assert (await http.get(path)).json()["quotas"] == {"producer_byte_rate": 1}
 
 
 @pytest.mark.parametrize("way", ["put", "alter", "append", "batch", "atomic"])

@@ -18,22 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from confplane.devstack.postgres import Postgres
-    from confplane.devstack.zookeeper import ZooKeeper
     from tests.support.inside import Inside
 
 YAML: Final = "application/yaml"
 MANY: Final = 3_000
 
 
-@pytest.fixture(scope="module")
-def chroot(zookeeper: ZooKeeper) -> str:
-    return servers.make_chroot(zookeeper.hosts)
-
-
 @pytest_asyncio.fixture(scope="module")
-async def inside(chroot: str, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Inside]:
+async def inside(
+    module_chroot: str, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Inside]:
     """A service on odd configs, and on so many clients that their export is not sent at once."""
-    for zk in servers.raw_client(chroot):
+    for zk in servers.raw_client(module_chroot):
         odd_configs.write(zk)
         transaction = zk.transaction()
         zk.ensure_path(f"{Tree.CONFIG}/clients")
@@ -45,7 +41,7 @@ async def inside(chroot: str, postgres: Postgres, tmp_path_factory: pytest.TempP
     (directory / "encoder").write_text("an encoder secret")
     encoder = {"secret_file": str(directory / "encoder"), "iterations": 1024}
     database = servers.make_migrated(postgres)
-    async with running_inside(chroot, database, directory, password_encoder=encoder) as running:
+    async with running_inside(module_chroot, database, directory, password_encoder=encoder) as running:
         yield running
 
 
@@ -115,9 +111,9 @@ async def test_an_export_has_the_entities_that_the_caller_may_describe(inside: I
     assert nothing.text.endswith("kind: Configs\nentities: []\n")
 
 
-async def test_what_can_not_be_read_is_named_and_refused_by_a_plan(inside: Inside, chroot: str) -> None:
+async def test_what_can_not_be_read_is_named_and_refused_by_a_plan(inside: Inside, module_chroot: str) -> None:
     path = f"{Tree.CONFIG}/users/broken"
-    for zk in servers.raw_client(chroot):
+    for zk in servers.raw_client(module_chroot):
         zk.create(path, b"{")
         stores.notify(zk, "users/broken")
 

@@ -88,15 +88,6 @@ async def test_a_manifest_is_applied_as_the_plan_that_was_approved(world: World)
     assert await one.actions(request) == ["open", "approve", "begin", "finish"]
 
 
-async def test_a_merged_manifest_keeps_other_keys(world: World) -> None:
-    one = await started(world)
-    await one.replica.alter(ALICE, producer_byte_rate=1, consumer_byte_rate=1)
-    request = await one.propose_manifest(DEV, one.manifest(one.entry(ALICE, producer_byte_rate=2), merge=True))
-    await one.approve(request, OPS)
-    assert (await one.apply(request, DEV)).state is RequestState.APPLIED
-    assert await now(one.replica, ALICE) == {"producer_byte_rate": "2", "consumer_byte_rate": "1"}
-
-
 async def test_a_state_that_changed_opens_the_request_again(world: World) -> None:
     one = await started(world)
     await one.replica.alter(ALICE, producer_byte_rate=2)

@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from tests.unit.cli.test_manifest_files import HIDDEN, ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     import httpx
     from kazoo.client import KazooClient
@@ -38,11 +38,6 @@ async def inside(
     database = servers.make_migrated(postgres)
     async with running_inside(module_chroot, database, directory, password_encoder=encoder) as running:
         yield running
-
-
-@pytest.fixture
-def raw(module_chroot: str) -> Iterator[KazooClient]:
-    yield from servers.raw_client(module_chroot)
 
 
 def form_of(text: str) -> YamlNode | None:
@@ -456,11 +451,11 @@ async def test_a_plan_that_was_begun_shows_its_entities_only_to_those_who_may_de
     assert found["planId"] == (await plan(inside, entities[0]))["planId"]
 
 
-async def test_a_run_continues_around_an_entity_that_is_refused_by_now(inside: Inside, raw: KazooClient) -> None:
+async def test_a_run_continues_around_an_entity_that_is_refused_by_now(inside: Inside, zk: KazooClient) -> None:
     entities = [{"id": f"topic=broken-{name}", "configs": {"retention.ms": "1"}} for name in "ab"]
     body, planned = document(*entities), await plan(inside, *entities)
     assert (await apply(inside, body, planned)).status_code == 200
-    raw.set("/config/topics/broken-a", b"not JSON")
+    zk.set("/config/topics/broken-a", b"not JSON")
     assert (await inside.send("admin", "DELETE", "configs/topic=broken-b")).status_code == 200
     answer = await apply(inside, body, planned)
     assert answer.status_code == 207, answer.text

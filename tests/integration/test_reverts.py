@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
-from uuid import UUID
 
 import pytest
 
@@ -194,19 +193,7 @@ def overtaken_reverts(one: Replica, two: Replica, **values: Any) -> tuple[Revert
     return service, changes
 
 
-async def test_an_external_change_between_the_plan_and_the_write_refuses_it(world: World) -> None:
-    one, two = await world.replica(), await world.replica(leads=False)
-    await one.alter(ALICE, producer_byte_rate=1)
-    change = made(await one.alter(ALICE, producer_byte_rate=2))
-    service, _ = overtaken_reverts(one, two, producer_byte_rate=3)
-    cluster = one.parts.clusters.get("default")
-    [refused] = (await service.changes(cluster, RevertSelection(change_id=UUID(change)), caller_of())).results
-    assert isinstance(refused.result.error, RevertConflictError)
-    assert [each.principal for each in refused.result.error.later] == ["User:admin"]
-    assert await now(one, ALICE) == {RATE: "3"}
-
-
-async def test_a_conflict_names_none_of_the_reverted_changes(world: World) -> None:
+async def test_a_change_between_the_plan_and_the_write_refuses_it_and_is_named_alone(world: World) -> None:
     one, two = await world.replica(), await world.replica(leads=False)
     await one.alter(ALICE, producer_byte_rate=1)
     collection = one.parts.clusters.get("default").facets[QUOTAS]

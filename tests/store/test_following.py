@@ -134,24 +134,6 @@ async def test_recursive_deletes_take_all_below_along(store: ZooKeeperStore, raw
     assert same(store, raw_zk)
 
 
-async def test_old_and_odd_notifications(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
-    raw_zk.create("/config/clients/c", ONE)
-    raw_zk.create("/config/topics/t", ONE)
-    for data in (
-        b'{"version":1,"entity_type":"clients","entity_name":"c"}',
-        b"junk",
-        b"",
-        b'{"version":2,"entity_path":"users/../changes"}',
-        b'{"version":2,"entity_path":"users//x"}',
-        b'{"version":2,"entity_path":"users/"}',
-        b'{"version":2,"entity_path":"users"}',
-        b'{"version":1,"entity_type":"topics","entity_name":"t"}',
-    ):
-        last = raw_zk.create("/config/changes/config_change_", data, sequence=True)
-    await store.wait_for(raw_zk.exists(last).czxid, soon())
-    assert same(store, raw_zk)
-
-
 async def test_topics_come_and_go_without_a_notification(store: ZooKeeperStore, raw_zk: KazooClient) -> None:
     raw_zk.create("/config/topics/orders", b'{"version":1,"config":{"retention.ms":"1"}}')
     await until(lambda: store.get(Tree.CONFIG, "topic=orders") is not None)

@@ -50,19 +50,6 @@ async def test_each_form_leads_to_its_topic(store: ZooKeeperStore, raw_zk: Kazoo
     assert retention(store) == "2"
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"x", b"x y", b'"a/b"', b'""', b'".."', b'"x', b'"' + b"x" * 250 + b'"', b"\xff\xfe", b"12", b"null", b'["x"]'],
-)
-async def test_what_is_no_form_stops_nothing(store: ZooKeeperStore, raw_zk: KazooClient, data: bytes) -> None:
-    assert znodes.decode_notification(data) is None
-    raw_zk.create("/config/topics/x", TOPIC % 1)
-    notify(raw_zk, data)
-    raw_zk.set("/config/topics/x", TOPIC % 2)
-    await store.wait_for(notify(raw_zk, FORMS["version 2"]), soon())
-    assert retention(store) == "2"
-
-
 async def test_those_older_than_15_minutes_are_deleted_unread_whatever_their_form(
     open_store: Opener, raw_zk: KazooClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

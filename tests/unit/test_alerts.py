@@ -178,6 +178,23 @@ def test_an_installation_without_a_process_is_reported_while_another_one_runs() 
     assert dict(series.query(EXPRESSIONS["Down"])) == {frozenset(): 1}
 
 
+def test_installations_with_a_cluster_of_the_same_name_have_alerts_of_their_own() -> None:
+    series = ScrapeSeries()
+    for name, connected in (("one", 1), ("two", 0)):
+        labels = f'job="{name}",cluster="default"'
+        series.add(
+            f'confplane_build_info{{job="{name}"}} 1\n'
+            f"confplane_leader{{{labels}}} 1\n"
+            f'confplane_postgres_up{{job="{name}"}} {connected}\n'
+            f'confplane_session_state{{{labels},state="connected"}} {connected}\n',
+            0,
+            name,
+        )
+    assert firing(series) == {"ZooKeeperUnreachable", "PostgresDown"}
+    for name in ("ZooKeeperUnreachable", "PostgresDown"):
+        assert [dict(labels)["job"] for labels in series.query(EXPRESSIONS[name])] == ["two"]
+
+
 def test_increases_are_extrapolated_and_counters_may_begin_again() -> None:
     series = ScrapeSeries()
     for at, value in ((0, 10), (60, 20), (120, 2), (180, 12)):

@@ -16,7 +16,7 @@ from confplane.services.feed.positions import decode, encode
 from tests.support.both_clients import KINDS, Kind, connected
 from tests.support.feeding import events, one_by_one, page, streaming
 from tests.support.service import Service
-from tests.support.stores import kafka_writes, rate
+from tests.support.stores import content, kafka_writes, rate
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -195,8 +195,33 @@ async def test_a_position_before_the_ring_is_served_from_the_trail(
     assert [event["changeId"] for event in found] == [each.change_id for each in written]
 
 
-async def _served(service: Service, position: str) -> Any:
-    answer = await page(service, after=position, entity="user=earlier")
+async def test_the_first_change_after_a_load_has_the_keys_of_a_write_without_a_notification(
+    pair: tuple[Service, Service], third: Callable[[], Service], zk: KazooClient
+) -> None:
+    """The consumer is at a process that was loaded with the write, so the write has no event of its own there."""
+    async with pair[0].client() as client:
+        await client.put("client-quotas", user("silent"), {RATE: 1})
+    position = await start(pair[0])
+    zk.set("/config/users/silent", content(producer_byte_rate="2", consumer_byte_rate="3"))
+    with third() as later:
+        answer = await until(lambda: _served(later, position, "user=silent"))
+        assert answer["events"] == []
+        async with later.client() as client:
+            written = await client.put(
+                "client-quotas", user("silent"), {RATE: 2, "consumer_byte_rate": 3, "request_percentage": 4}
+            )
+        found = (await page(later, after=answer["position"], wait="60", entity="user=silent")).json()["events"]
+    [event] = [event for event in found if event["changeId"] == written.change_id]
+    assert event["entities"][0]["complete"]
+    assert [(key["key"], key["after"]) for key in event["entities"][0]["keys"]] == [
+        ("consumer_byte_rate", 3),
+        (RATE, 2),
+        ("request_percentage", 4),
+    ]
+
+
+async def _served(service: Service, position: str, entity: str = "user=earlier") -> Any:
+    answer = await page(service, after=position, entity=entity)
     if answer.status_code == 503:
         return None
     assert answer.status_code == 200, answer.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -16,7 +18,7 @@ from confplane.domain.errors import InvalidRequestError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.services.feed.events import FeedFilter, event_of
-from confplane.services.feed.merge import external_change, steps_of, unexplained
+from confplane.services.feed.merge import LATE, external_change, steps_of, unexplained, with_complete_states
 from confplane.services.feed.positions import FeedPosition, SnapshotPlace, decode, encode
 from confplane.services.ports.feed import FeedChange, FeedEntity
 from confplane.services.ports.journal import JournalEntry
@@ -132,6 +134,30 @@ def test_external_writes_of_which_another_process_may_have_shown_each_come_with_
     # A key that an earlier one of them may have added is gone.
     selected = FeedFilter(key="request_percentage").select(event, None, lambda _: False)
     assert (selected is not None) == complete
+
+
+_LATE_MS = LATE // timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("version_read", "time_ms", "loaded", "complete"),
+    [
+        (1, 15, 13, True),
+        (1, 12 + _LATE_MS, 13, True),
+        (1, 13 + _LATE_MS, 13, False),
+        (2, 15, 13, False),
+        (1, 15, 11, False),
+        (None, 15, 13, False),
+    ],
+    ids=["first", "just in time", "notified by then", "second", "loaded before it", "created again"],
+)
+def test_the_first_change_of_an_entity_after_a_load_has_all_keys(
+    version_read: int | None, time_ms: int, loaded: int, *, complete: bool
+) -> None:
+    steps = {each.path: each for each in steps_of([JournalEntry(20, Tree.CONFIG, ALICE, node(1, 12), node(3, 20))])}
+    change = replace(own(15, version_read, 2), time_ms=time_ms)
+    [entity] = with_complete_states(change, steps, loaded).entities
+    assert entity.complete == complete
 
 
 @pytest.mark.parametrize(

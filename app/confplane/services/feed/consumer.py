@@ -21,7 +21,7 @@ from confplane.domain.errors import ConfplaneError, UnauthenticatedError, Unavai
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.feed.events import FeedEvent
 from confplane.services.feed.kraft_events import OVERLAP, AppliedEvent, put_backs
-from confplane.services.feed.merge import with_requests
+from confplane.services.feed.merge import LATE, with_requests
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.feed.snapshot import read_page
 from confplane.services.feed.stream import PAGE
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from confplane.services.ports.history import TrailHistory
 
 HEARTBEAT_S: Final = 15.0
-_LATE: Final = timedelta(minutes=15)
-"""The time before a position's from which on an external change may have been recorded and not yet been notified: the
-recorder looks every ten minutes for writes without a notification."""
 _LATE_PAGE: Final = 1_000
 """External changes that one statement reads; each has one entity."""
 _NO_ID: Final = UUID(int=0)
@@ -531,7 +528,7 @@ class FeedConsumer:
             UnavailableError: Postgres is unavailable.
         """
         feed = self._feed
-        since = datetime.fromtimestamp(position.time_ms / 1000, UTC) - _LATE
+        since = datetime.fromtimestamp(position.time_ms / 1000, UTC) - LATE
         after: HistoryPlace | None = HistoryPlace(position.place.incarnation, 0, _NO_ID)
         while after is not None and self.reason is None:
             changes, after = await feed.trail.late(

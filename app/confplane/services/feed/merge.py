@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.entities import Entity
 from confplane.domain.facets import Tree, full_path
@@ -18,12 +20,15 @@ from confplane.services.ports.trail import EXTERNAL, EXTERNAL_PRINCIPAL, History
 from confplane.services.recorder.external import change_id, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from confplane.domain.changes import Node
     from confplane.domain.redaction import Redact
     from confplane.services.ports.journal import JournalEntry
 
+LATE: Final = timedelta(minutes=15)
+"""The time for which an external write may lack its notification: the recorder looks for those every ten minutes."""
+_LATE_MS: Final = LATE // timedelta(milliseconds=1)
 _TIME_SHIFT = 80
 
 
@@ -88,6 +93,32 @@ def unexplained(
         end = Point(present=False, czxid=before.czxid, mzxid=until) if after is None else after
         found += [ExternalGap(each, gap) for gap in gaps(before, own, end, when)]
     return found
+
+
+def with_complete_states(change: FeedChange, steps: Mapping[str, EntitySteps], loaded: int) -> FeedChange:
+    """Return a change with complete states of the entities that nothing altered since the mirror was loaded.
+
+    The load may have found an external write that has no notification yet. Consumers then lack its keys.
+
+    Args:
+        change: The change.
+        steps: What the mirror saw, by the paths of the entities.
+        loaded: The mirror's revision after the load.
+    """
+
+    def is_first(entity: FeedEntity) -> bool:
+        node = steps[entity.path].before if entity.path in steps else None
+        return (
+            node is not None
+            and node.mzxid <= loaded
+            and (node.czxid, node.version) == (entity.czxid_read, entity.version_read)
+            and change.time_ms - node.mtime_ms <= _LATE_MS
+        )
+
+    if not any(map(is_first, change.entities)):
+        return change
+    entities = [replace(each, complete=each.complete or is_first(each)) for each in change.entities]
+    return replace(change, entities=entities)
 
 
 def with_requests(

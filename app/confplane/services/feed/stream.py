@@ -28,7 +28,7 @@ from confplane.services.background import BackgroundService, BackgroundTask
 from confplane.services.changes.settle import conclude_committed
 from confplane.services.feed.events import FeedEvent, event_of
 from confplane.services.feed.kraft_events import KraftEvents
-from confplane.services.feed.merge import external_change, notified_state, steps_of, unexplained
+from confplane.services.feed.merge import external_change, notified_state, steps_of, unexplained, with_complete_states
 from confplane.services.feed.positions import FeedPosition
 from confplane.services.feed.request_events import FeedRequests, number_of
 from confplane.services.ports.feed import FeedChange
@@ -127,6 +127,7 @@ class ClusterFeed(BackgroundService):
         self._early: list[FeedEvent] = []
         self._outside: dict[str, FeedEvent] = {}
         self._began_at = 0.0
+        self._loaded = 0
         self._end_ms = 0
         self._ready = asyncio.Event()
         self._started = False
@@ -266,7 +267,7 @@ class ClusterFeed(BackgroundService):
         self._began_at = time.monotonic()
         self.generation += 1
         self.incarnation = self.cluster.store.incarnation
-        self.end = self._seen = cursor.revision
+        self.end = self._seen = self._loaded = cursor.revision
         self._end_ms = time.time_ns() // 1_000_000
         self.floor = HistoryPlace(self.incarnation, cursor.revision, LAST_ID)
         self.floor_requests = self.requests.number
@@ -290,7 +291,12 @@ class ClusterFeed(BackgroundService):
         revision = page.cursor.revision
         steps = steps_of(page.entries)
         changes, external = await self._merged(steps, until)
-        found = [change for change in changes if change.kind != EXTERNAL and change.place.revision <= revision]
+        by_path = {each.path: each for each in steps}
+        found = [
+            with_complete_states(change, by_path, self._loaded)
+            for change in changes
+            if change.kind != EXTERNAL and change.place.revision <= revision
+        ]
         # A write that is seen after the mirror has passed its revision comes next, or with its notification. Its entity
         # has its revision. A node may be read with an earlier notification than its own.
         outside = [self._external(each, max(each.gap.revision, self.end + 1, each.steps.notified)) for each in external]
@@ -316,7 +322,9 @@ class ClusterFeed(BackgroundService):
             )
             change = FeedChange(place, time_ms, EXTERNAL, EXTERNAL_PRINCIPAL, None, None, None, ())
             return FeedEvent(FeedPosition(place, time_ms), change, ())
-        return None if change is None else self.event(change)
+        if change is None:
+            return None
+        return self.event(with_complete_states(change, {external.steps.path: external.steps}, self._loaded))
 
     async def _notified(self, steps: EntitySteps) -> FeedEvent | None:
         """Return the event of an external state whose notification comes only now, at the notification's place.

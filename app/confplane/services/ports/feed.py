@@ -41,7 +41,8 @@ class FeedEntity:
     """The revision of an external state, if it is not that of the change's place."""
     complete: bool = False
     """True if ``before`` may not be what consumers have: the event then has all keys of ``after``, and no other key is
-    left. So it is with several external writes as one change, of which another process may have shown each."""
+    left. So it is with several external writes as one change, of which another process may have shown each, and with
+    the first change after a load of the mirror (:func:`~confplane.services.feed.merge.with_complete_states`)."""
 
 
 def is_complete(writes: int | None, version: int | None) -> bool:

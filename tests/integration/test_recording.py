@@ -26,6 +26,7 @@ from confplane.services.ports.trail import LAST_ID, AuditQuery, HistoryPlace
 from confplane.services.ports.transactions import TransactionUnknown
 from confplane.services.recorder import explain, record
 from confplane.services.upkeep.compact import CompactService
+from confplane.store.session.session import Session
 from confplane.store.write import unnotified
 from tests.audit.rows import count, fetch, run
 from tests.support.replicas import Backup, Leads, assert_chains, everything, shown, states
@@ -590,6 +591,28 @@ async def test_a_write_without_a_notification_that_the_leader_knows_is_notified(
         one.store.get(Tree.CONFIG, f"user={name}") for name in ("alice", "loaded", "gone")
     ]
     assert await one.store.recording.notify_unnotified(lambda: True) == 0
+
+
+@pytest.mark.parametrize(("long_walk_s", "reads"), [(600.0, 1), (0.0, 2)], ids=["short", "long"])
+async def test_a_walk_reads_the_notifications_once_and_a_long_one_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, long_walk_s: float, reads: int
+) -> None:
+    kafka_writes(world.zk, "users/alice", rate(1))
+    one = await world.replica()
+    monkeypatch.setattr(unnotified, "UNNOTIFIED_AGE_S", 0.0)
+    monkeypatch.setattr(unnotified, "LONG_WALK_S", long_walk_s)
+    children = Session.children
+    listed: list[str] = []
+
+    def counted(session: Session, path: str, *watch: Any) -> Any:
+        if asyncio.current_task() is walk:
+            listed.append(path)
+        return children(session, path, *watch)
+
+    monkeypatch.setattr(Session, "children", counted)
+    walk = asyncio.ensure_future(one.store.recording.notify_unnotified(lambda: True))
+    assert await walk == 0
+    assert listed.count("/config/changes") == reads
 
 
 async def test_a_write_without_a_notification_that_was_read_for_an_earlier_one_is_recorded(world: World) -> None:

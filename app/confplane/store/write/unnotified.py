@@ -44,6 +44,8 @@ _PLURALS: Final = {kind.value: kind.plural for kind in EntityType}
 _PAGE: Final = 200
 _PAUSE_S: Final = 0.1
 """Seconds of pause after each page: a walk over a million znodes takes some ten minutes, and nothing waits for it."""
+LONG_WALK_S: Final = 60.0
+"""Seconds after which a walk also ends with a look for recent writes: they could be too old for the next walk."""
 _CALL_S: Final = 30.0
 _MOST: Final = 1_000
 """The greatest number of notifications written in one walk."""
@@ -83,12 +85,14 @@ class UnnotifiedWrites:
             UnavailableError: This process no longer leads, or ZooKeeper is away; written notifications stay.
         """
         suspects: _Suspects = {}
+        began = time.monotonic()
         try:
-            # A walk over a million znodes takes as long as the pause between two of them.
             await self._find_unnotified(suspects, held)
             for tree in self._follower.loaded().trees:
                 await self._compare_tree(tree, suspects, held)
-            await self._find_unnotified(suspects, held)
+            # A walk over a million znodes takes as long as the pause between two of them.
+            if time.monotonic() - began >= LONG_WALK_S:
+                await self._find_unnotified(suspects, held)
         except ZookeeperError as error:
             raise unavailable(f"Cluster {self._name}: ZooKeeper answered {type(error).__name__}") from None
         overdue = await self._overdue(suspects) if suspects else []

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
 from confplane.domain.extra_keys import Catalogs
+from confplane.domain.facets import Tree
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.domain.teams import Teams
 from confplane.rollups import schemas
@@ -79,6 +80,7 @@ def run(name: str, given: Mapping[str, DataFrame], **options: Any) -> DataFrame:
 def made(name: str, given: Mapping[str, DataFrame], **options: Any) -> tuple[DataFrame, Any]:
     """Run a job as :func:`run`, and return its rows and its fold; ``carried`` and ``settled`` are among the options."""
     about = {"as_of": NOW, "catalogs": Catalogs(), "release": ON_ZOOKEEPER, "on_zookeeper": True, "teams": TEAMS}
+    about["client_config_trees"] = (Tree.CLIENT_CONFIGS, Tree.CONFIG)
     job, options = JOBS[name], {**about, **options}
     inputs = {frame: given[frame].select(*columns) for frame, columns in job.inputs.items()}
     known = {*job.options, *(("carried", "settled") if job.fold is not None else ())}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from confplane.domain.entities import Entity
+from confplane.domain.facets import Tree
 from confplane.domain.releases import ON_ZOOKEEPER
 from confplane.services.ports.cluster_states import ENTITY as FREEZE
 from confplane.settings import ClusterSettings
@@ -24,6 +25,7 @@ CAPACITY: Final = {"producer_byte_rate": 1000.0, "consumer_byte_rate": 0.0}
 ODD: Final = Entity.of(user="CN=a b,client-id=x 🐘").id
 ODD_PAIR: Final = Entity.of(user="CN=a b,client-id=x 🐘", client_id="user=~").id
 KEYSTORE: Final = "listener.name.a.ssl.keystore.location"
+PAIR: Final = ("user=u", "user=u,client-id=c")
 REFERENCED: Final = ("compatibility", "drift", "activity", "quotas", "impact")
 
 Config = dict[str, str | None]
@@ -297,21 +299,36 @@ def test_the_emptied_znode_of_a_topic_that_is_gone_is_no_topic(
     assert found == ([(week, 2, 3, []), ("5", 1, 3, ["topic=a"])] if has_table else [("5", 1, 1, [])])
 
 
-def test_a_client_config_of_both_trees_counts_once(spark: SparkSession, tmp_path: Path) -> None:
-    """During a move between layouts, or after one that was cut short."""
-    separate = "/confplane/client-configs"
+@pytest.mark.parametrize(
+    ("trees", "expected"),
+    [
+        ((Tree.CONFIG,), [("user=u", "acks", "0", 1, 1, ["user=u"]), ("user=u", "linger.ms", "5", 2, 0, [*PAIR])]),
+        ((Tree.CLIENT_CONFIGS,), [("user=u", "acks", "1", 2, 0, [*PAIR])]),
+        ((Tree.CLIENT_CONFIGS, Tree.CONFIG), [("user=u", "acks", "1", 1, 1, ["user=u"])]),
+        (
+            (Tree.CONFIG, Tree.CLIENT_CONFIGS),
+            [("user=u", "acks", "0", 1, 1, ["user=u"]), ("user=u", "linger.ms", "5", 2, 0, [*PAIR])],
+        ),
+    ],
+    ids=["shared", "separate", "to separate", "to shared"],
+)
+def test_client_configs_are_those_of_the_layout(
+    spark: SparkSession, tmp_path: Path, trees: tuple[Tree, ...], expected: list[tuple[Any, ...]]
+) -> None:
+    """During a move, the user is in both trees, and the client-id is still in the shared one."""
     directory = samples.save(
         tmp_path,
-        registration_events=[seen(1, "user=u", "lib", "1", ["acks"]), seen(2, "user=u,client-id=c", "lib", "1", [])],
+        registration_events=[seen(number, entity, "lib", "1", ["acks"]) for number, entity in enumerate(PAIR, 1)],
         znodes=[
-            znode("user=u", {"acks": "0"}),
-            znode("user=u", {"acks": "1"}, tree=separate),
+            znode("user=u", {"acks": "0", "linger.ms": "5", "producer_byte_rate": "7"}),
+            znode("user=u", {"acks": "1"}, tree=Tree.CLIENT_CONFIGS.value),
             znode("user=u,client-id=c", {"acks": "0"}),
-            znode("user=u,client-id=c", {"acks": "1"}, tree=separate),
+            znode("user=u,client-id=c", {}, tree=Tree.CLIENT_CONFIGS.value),
         ],
     )
-    rows = samples.run("impact", samples.frames(spark, directory)).where("facet = 'client-configs'")
-    assert [tuple(row) for row in rows.drop("facet").collect()] == [("user=u", "acks", "1", 1, 1, 0, ["user=u"])]
+    rows = samples.run("impact", samples.frames(spark, directory), client_config_trees=trees)
+    found = rows.where("facet = 'client-configs'").drop("facet", "unsupported").sort("config_key").collect()
+    assert [tuple(row) for row in found] == expected
 
 
 def test_an_entry_that_a_broker_ignores_does_not_keep_it_from_a_default(spark: SparkSession, tmp_path: Path) -> None:

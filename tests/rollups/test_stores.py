@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import SecretStr
 
+from confplane.domain.facets import Tree
 from confplane.rollups import reading as readings
 from confplane.rollups import stores
 from confplane.rollups.jobs import activity, compatibility, impact, integrity, quotas
 from confplane.rollups.origin import Origin
 from confplane.rollups.runner import RunOptions, runner
+from confplane.services.ports.cluster_states import Layout
 from confplane.settings import ClusterSettings
+from confplane.store.scan import Scanner
+from confplane.store.znodes import encode_layout
 from tests.audit.rows import committed, entity, run
 from tests.rollups.made import at_once, rows_of
 from tests.rollups.trail import CLUSTER, collected, fill, own, write
-from tests.support.stores import rate
+from tests.support.stores import content, rate
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -93,6 +97,40 @@ def test_a_zookeeper_that_went_back_is_reported_and_concurrent_changes_are_not(
     assert rewound == {"topic=t", "user=u1", "user=u2", *(f"user={number}" for number in range(1, 10))}
     assert found["topic=t", "rewound"].trail_revision == 2**62
     assert found["user=1", "rewound"].trail_revision == 2**61 + 1
+
+
+def test_impact_counts_the_client_configs_of_the_stored_layout(
+    spark: SparkSession, chroot: str, raw_zk: KazooClient, migrated: servers.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw_zk.create("/config/users/u", content(acks="0"), makepath=True)
+    raw_zk.create("/confplane/client-configs/users/u", content(acks="1"), makepath=True)
+    raw_zk.create("/config/users/later", content(acks="2"))
+    origin = Origin(CLUSTER, ClusterSettings(zookeeper=chroot), SecretStr(migrated.service_dsn))
+
+    def found() -> dict[str, str]:
+        with stores.read(spark, origin, jobs=[impact.JOB]) as (reading, _):
+            options = {name: reading.options[name] for name in impact.JOB.options}
+            rows = impact.JOB(**reading.frames(impact.JOB)[0], **options).where("facet = 'client-configs'").collect()
+        return {row.default_id: row.value for row in rows}
+
+    assert found() == {"user=u": "0", "user=later": "2"}
+    raw_zk.create("/confplane/layout", encode_layout(Layout(Tree.CLIENT_CONFIGS, Tree.CONFIG)))
+    assert found() == {"user=u": "1", "user=later": "2"}
+    raw_zk.set("/confplane/layout", encode_layout(Layout(Tree.CLIENT_CONFIGS)))
+    assert found() == {"user=u": "1"}
+    raw_zk.set("/confplane/layout", b"of a later release")
+    assert found() == {"user=u": "0", "user=later": "2"}
+    # A move that began and ended while the znodes were read.
+    raw_zk.set("/confplane/layout", encode_layout(Layout(Tree.CONFIG)))
+    layout = Scanner.layout
+
+    def moved(scanner: Scanner, least: int = 0) -> Layout:
+        before = layout(scanner, least)
+        raw_zk.set("/confplane/layout", encode_layout(Layout(Tree.CLIENT_CONFIGS)))
+        return before
+
+    monkeypatch.setattr(Scanner, "layout", moved)
+    assert found() == {"user=u": "1", "user=later": "2"}
 
 
 def test_an_external_deletion_is_pending_until_the_recorder_records_it(

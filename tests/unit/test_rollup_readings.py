@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 import pytest
 
+from confplane.domain.facets import Tree
 from confplane.rollups.reading import LATE, reading_of
 
 NOON: Final = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -69,6 +70,18 @@ def test_an_export_of_an_earlier_release_is_of_zookeeper_by_its_release(
 ) -> None:
     reading = reading_of("default", {"as_of": NOON, **options}, 5, cast("Any", None))
     assert reading.options.get("on_zookeeper") is on_zookeeper
+
+
+@pytest.mark.parametrize(
+    ("options", "trees"),
+    [({}, (Tree.CLIENT_CONFIGS, Tree.CONFIG)), ({"client_config_trees": (Tree.CONFIG,)}, (Tree.CONFIG,))],
+    ids=["of an earlier release", "of this release"],
+)
+def test_an_export_that_does_not_say_its_layout_has_client_configs_of_both_trees(
+    options: dict[str, Any], trees: tuple[Tree, ...]
+) -> None:
+    reading = reading_of("default", {"as_of": NOON, **options}, 5, cast("Any", None))
+    assert reading.options["client_config_trees"] == trees
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own pages use
 
+from confplane.domain.facets import Tree
 from confplane.domain.releases import ON_ZOOKEEPER
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Reading:
         as_of: The moment, aware.
         options: Options of jobs (``job.OPTIONS``), except ``capacity`` and ``teams``. Without znodes, there is no
             ``ceiling``, no ``floor``, no ``horizon``, no ``on_zookeeper`` and no ``release``, and ``newest_version`` is
-            None, as in positions of earlier releases.
+            None, as in positions of earlier releases; ``client_config_trees`` has both trees.
         position: The position of this run as JSON, stored with its rows and passed to :meth:`frames` by the next run:
             ``as_of`` (ISO 8601), ``registration_id``, ``begin``, ``floor``, ``horizon``, ``watermark`` (decimal strings
             or null).
@@ -223,7 +224,9 @@ def reading_of(cluster: str, options: Mapping[str, Any], registration_id: int, f
     """Return a reading; its position is made from its options."""
     # Earlier releases exported no on_zookeeper.
     of_release = {"on_zookeeper": options["release"] == ON_ZOOKEEPER} if "release" in options else {}
-    options = {"newest_version": None, **of_release, **options}
+    # Nor did they export the layout.
+    trees = (Tree.CLIENT_CONFIGS, Tree.CONFIG)
+    options = {"newest_version": None, "client_config_trees": trees, **of_release, **options}
     revisions = {name: options.get(name) for name in ("begin", "floor", "horizon", "watermark")}
     position = {
         "as_of": options["as_of"].isoformat(),

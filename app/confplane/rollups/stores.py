@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from confplane.domain.facets import Tree
     from confplane.rollups.job import Job
     from confplane.rollups.reading import Reading
     from confplane.rollups.sources.postgres import ReadOnlyTransaction
     from confplane.rollups.sources.trail import PostgresSnapshot
+    from confplane.services.ports.cluster_states import Layout
     from confplane.store.scan import KafkaRelease
 
 _ZNODES: Final = "znodes"
@@ -108,6 +110,7 @@ def read(
             options |= {"catalogs": origin.cluster.catalogs(), "release": found.kafka.name}
             options["on_zookeeper"] = found.kafka.on_zookeeper
             options["newest_version"] = found.newest_version
+            options["client_config_trees"] = found.client_config_trees
         source = register(spark, trail.TrailSource, origin=origin.for_tasks())
         if isinstance(other, datetime):
             _check_known(postgres, origin.name, other, now)
@@ -159,6 +162,7 @@ class _ZnodeScan:
     scanner: Scanner
     frame: DataFrame
     kafka: KafkaRelease
+    client_config_trees: Sequence[Tree]
     floor: int
     horizon: int
     newest_version: int | None
@@ -170,7 +174,7 @@ def _znodes(
 ) -> Iterator[_ZnodeScan]:
     scanner = Scanner.of(origin.name, origin.cluster)
     floor = scanner.revision()
-    kafka = scanner.release(floor)
+    kafka, layout = scanner.release(floor), scanner.layout(floor)
     parallelism = spark.sparkContext.defaultParallelism
     frame = (
         spark.read.format(register(spark, znodes.ZnodesSource, origin=origin.for_tasks()))
@@ -183,11 +187,18 @@ def _znodes(
         # Reads all znodes. Persisted rows may be lost with a worker, and are read again in that case.
         version = F.max(_VERSION) if _VERSION in columns else F.lit(None)
         [(newest, newest_version)] = frame.agg(F.max(_MZXID), version).collect()
+        trees = _trees(layout, scanner.layout(newest or floor))
         # Intents are durable before their transactions, so all commits so far have their intents in the snapshot below.
-        yield _ZnodeScan(scanner, frame, kafka, floor, max(scanner.revision(floor), newest or 0), newest_version)
+        yield _ZnodeScan(scanner, frame, kafka, trees, floor, max(scanner.revision(floor), newest or 0), newest_version)
     finally:
         with contextlib.suppress(Py4JError):  # Java may have ended, and the rows with it
             frame.unpersist()
+
+
+def _trees(before: Layout, after: Layout) -> Sequence[Tree]:
+    """Return the trees with client configs in use, by the layouts before and after the znodes were read."""
+    is_settled = before == after and after.source is None
+    return (after.tree,) if is_settled else (after.tree, after.tree.other)
 
 
 def _moment(

@@ -13,8 +13,9 @@ from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState
 
 from confplane.domain.errors import UnavailableError
-from confplane.domain.facets import Tree
+from confplane.domain.facets import ClientConfigsLayout, Tree
 from confplane.domain.releases import ON_ZOOKEEPER, newest
+from confplane.services.ports.cluster_states import Layout
 from confplane.store import znodes
 from confplane.store.mirror.loader import Walk
 from confplane.store.session.access import ZooKeeperAccess
@@ -73,6 +74,7 @@ class Scanner:
     chroot: str
     access: ZooKeeperAccess
     timeout_ms: int
+    chosen_layout: ClientConfigsLayout | None
 
     @classmethod
     def of(cls, name: str, cluster: ClusterSettings) -> Scanner:
@@ -82,7 +84,8 @@ class Scanner:
             UnusableSettingsError: The file of ZooKeeper's credentials can't be used here.
         """
         access = ZooKeeperAccess.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl)
-        return cls(name, *split_connect_string(cluster.zookeeper), access, cluster.session_timeout_ms)
+        hosts, chroot = split_connect_string(cluster.zookeeper)
+        return cls(name, hosts, chroot, access, cluster.session_timeout_ms, cluster.layout)
 
     def revision(self, least: int = 0) -> int:
         """Return a zxid that is at least as new as this call.
@@ -110,6 +113,24 @@ class Scanner:
                 replies = [session.get(path) for path in (znodes.TARGET, znodes.OBSERVATION)]
                 target, report = [await _data(reply) for reply in replies]
             return KafkaRelease((release_in(report) or newest()) if target else ON_ZOOKEEPER, target is None)
+
+        return self._run(ask, least)
+
+    def layout(self, least: int = 0) -> Layout:
+        """Return the layout of client configs: the stored one, or that of the settings.
+
+        If the stored one can't be read, each tree may have client configs, as during a move.
+        """
+
+        async def ask(session: Session) -> Layout:
+            async with zookeeper_calls(self.name, time.monotonic() + _CALL_SECONDS):
+                data = await _data(session.get(znodes.LAYOUT))
+            separate = self.chosen_layout is ClientConfigsLayout.SEPARATE
+            chosen = Tree.CLIENT_CONFIGS if separate else Tree.CONFIG
+            try:
+                return znodes.decode_layout(data) or Layout(chosen)
+            except ValueError:
+                return Layout(chosen, chosen.other)
 
         return self._run(ask, least)
 

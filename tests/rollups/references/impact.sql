@@ -24,13 +24,14 @@ quota_clients AS (
 ),
 -- Client configs. An entry of a user is the default of that user's client-ids.
 settings AS (
-  SELECT entity_id, entry.key AS config_key, arg_max(entry.value, tree = '/confplane/client-configs') AS value
+  SELECT entity_id, entry.key AS config_key, entry.value AS value
   FROM (
     SELECT tree, entity_id, unnest(map_entries(config)) AS entry FROM znodes WHERE NOT undecodable AND NOT forbidden)
   WHERE entity_id LIKE 'user=%' AND entry.value IS NOT NULL AND entry.key NOT IN (
     'producer_byte_rate', 'consumer_byte_rate', 'request_percentage', 'controller_mutation_rate',
     'connection_creation_rate', 'SCRAM-SHA-256', 'SCRAM-SHA-512', 'supported.configs')
-  GROUP BY ALL
+  -- During a move of the layout to the separate tree.
+  QUALIFY tree = max(tree) OVER (PARTITION BY entity_id)
 ),
 config_defaults AS (SELECT * FROM settings WHERE entity_id NOT LIKE '%,%'),
 config_clients AS (

@@ -42,6 +42,8 @@ from confplane.rollups.levels import (
 from confplane.rollups.schemas import TEXTS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame
 
     from confplane.domain.extra_keys import Catalogs
@@ -57,7 +59,14 @@ _NOWHERE: Final = 9
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-def transform(*, registrations: DataFrame, znodes: DataFrame, catalogs: Catalogs, release: str) -> DataFrame:
+def transform(
+    *,
+    registrations: DataFrame,
+    znodes: DataFrame,
+    catalogs: Catalogs,
+    release: str,
+    client_config_trees: Sequence[str],
+) -> DataFrame:
     """Return the rows; see the module."""
     # Both are used several times, and every read would query ZooKeeper and Postgres again.
     readable = (
@@ -83,10 +92,12 @@ def transform(*, registrations: DataFrame, znodes: DataFrame, catalogs: Catalogs
     named = brokers.where(is_named(F.col("entity_id"), EntityType.BROKER)).withColumn(
         "config", drop_ignored("config", DynamicLevel.BROKER, catalogs, release)
     )
-    listed = _set_for_some(defaults), _client_configs(readable), _of_brokers(default)
+    client_configs = _client_configs(readable, client_config_trees)
+    of_users = client_configs.where(~F.contains("default_id", F.lit(",")))
+    listed = _set_for_some(defaults), of_users, _of_brokers(default)
     under = (
         _under_quotas(decided),
-        _under_client_configs(clients, readable, listed[1]),
+        _under_client_configs(clients, client_configs, of_users),
         _under_brokers(named, listed[2]),
     )
     return _of_every_client(decided, defaults).unionByName(_counted(_union(under), _union(listed)))
@@ -163,31 +174,33 @@ def _under_quotas(decided: DataFrame) -> DataFrame:
 # -- client configs
 
 
-def _client_configs(znodes: DataFrame, *, of_users: bool = True) -> DataFrame:
-    """Return the configs of users, the defaults of their client-ids; or those of their client-ids.
+def _client_configs(znodes: DataFrame, trees: Sequence[str]) -> DataFrame:
+    """Return the configs of users, the defaults of their client-ids; and those of their client-ids.
 
-    A config that both trees have is one row, with the value of the separate tree, as in ``compare``.
+    Of an entity the first of the trees that has any counts.
     """
-    is_pair = F.contains("entity_id", F.lit(","))
+    place = F.array_position(F.array(*map(F.lit, trees)), F.col("tree"))
+    owned = F.map_filter(
+        "config",
+        lambda key, value: ~key.isin(*QUOTA_KEYS, *_SCRAM, SUPPORTED_CONFIGS) & value.isNotNull(),
+    )
     return (
         znodes.where(entity_type(F.col("entity_id")).isin("user", "user,client-id"))
         .where(is_named(F.col("entity_id"), EntityType.USER))
-        .where(~is_pair if of_users else is_pair)
+        .select("entity_id", owned.alias("config"), place.alias("place"))
+        .where((F.col("place") > 0) & (F.size("config") > 0))
+        .groupBy("entity_id")
+        .agg(F.min_by("config", "place").alias("config"))
         .select(
             F.lit(FacetName.CLIENT_CONFIGS.value).alias("facet"),
             F.col("entity_id").alias("default_id"),
             F.explode("config").alias("config_key", "value"),
-            (F.col("tree") == Tree.CLIENT_CONFIGS.value).alias("separate"),
         )
-        .where(~F.col("config_key").isin(*QUOTA_KEYS, *_SCRAM, SUPPORTED_CONFIGS))
-        .where("value IS NOT NULL")
-        .groupBy(*_KEY)
-        .agg(F.max_by("value", "separate").alias("value"))
     )
 
 
-def _under_client_configs(clients: DataFrame, znodes: DataFrame, listed: DataFrame) -> DataFrame:
-    own = _client_configs(znodes, of_users=False).select(
+def _under_client_configs(clients: DataFrame, configs: DataFrame, listed: DataFrame) -> DataFrame:
+    own = configs.where(F.contains("default_id", F.lit(","))).select(
         F.col("default_id").alias("entity_id"), "config_key", F.expr("true").alias("own")
     )
     return (
@@ -258,5 +271,5 @@ JOB: Final = Job(
         "znodes": ("tree", "entity_id", "config", "undecodable", "forbidden"),
     },
     transform=transform,
-    options=frozenset({"catalogs", "release"}),
+    options=frozenset({"catalogs", "client_config_trees", "release"}),
 )

@@ -351,7 +351,7 @@ async def test_more_external_changes_than_are_remembered_are_sent_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The feed repeats all of them for each page, until an event with a position follows."""
-    monkeypatch.setattr(dispatcher, "_REMEMBERED", 10)
+    monkeypatch.setattr(dispatcher, "REMEMBERED", 10)
     await world.subscribe()
     external = [world.feeds.add(1, kind=EXTERNAL, late=True) for _ in range(111)]
     own = world.feeds.add(2)

@@ -75,7 +75,7 @@ _PAUSE_S: Final = 1.0
 _CALL_S: Final = 10.0
 _FAILED_S: Final = 60.0
 """Seconds before a subscription continues after an unexpected error."""
-_REMEMBERED: Final = 1_000
+REMEMBERED = 1_000
 """External changes that are not sent again, although the feed repeats those of the last minutes for each consumer; more
 if it repeats more."""
 
@@ -309,7 +309,7 @@ class _Worker:
             end = consumer.resting_position()
         finally:
             consumer.close()
-        while len(self._sent) > max(_REMEMBERED, repeated):
+        while len(self._sent) > max(REMEMBERED, repeated):
             self._sent.popitem(last=False)
         if ended and not found:
             await self._dispatcher.sleep(_PAUSE_S)

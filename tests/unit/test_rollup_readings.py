@@ -74,11 +74,11 @@ def test_an_export_of_an_earlier_release_is_of_zookeeper_by_its_release(
 
 @pytest.mark.parametrize(
     ("options", "trees"),
-    [({}, (Tree.CLIENT_CONFIGS, Tree.CONFIG)), ({"client_config_trees": (Tree.CONFIG,)}, (Tree.CONFIG,))],
+    [({}, [Tree.CLIENT_CONFIGS, Tree.CONFIG]), ({"client_config_trees": [Tree.CONFIG]}, [Tree.CONFIG])],
     ids=["of an earlier release", "of this release"],
 )
 def test_an_export_that_does_not_say_its_layout_has_client_configs_of_both_trees(
-    options: dict[str, Any], trees: tuple[Tree, ...]
+    options: dict[str, Any], trees: list[Tree]
 ) -> None:
     reading = reading_of("default", {"as_of": NOON, **options}, 5, cast("Any", None))
     assert reading.options["client_config_trees"] == trees

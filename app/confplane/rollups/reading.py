@@ -225,7 +225,7 @@ def reading_of(cluster: str, options: Mapping[str, Any], registration_id: int, f
     # Earlier releases exported no on_zookeeper.
     of_release = {"on_zookeeper": options["release"] == ON_ZOOKEEPER} if "release" in options else {}
     # Nor did they export the layout.
-    trees = (Tree.CLIENT_CONFIGS, Tree.CONFIG)
+    trees = [Tree.CLIENT_CONFIGS, Tree.CONFIG]
     options = {"newest_version": None, "client_config_trees": trees, **of_release, **options}
     revisions = {name: options.get(name) for name in ("begin", "floor", "horizon", "watermark")}
     position = {

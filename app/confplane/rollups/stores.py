@@ -195,10 +195,10 @@ def _znodes(
             frame.unpersist()
 
 
-def _trees(before: Layout, after: Layout) -> Sequence[Tree]:
+def _trees(before: Layout, after: Layout) -> list[Tree]:
     """Return the trees with client configs in use, by the layouts before and after the znodes were read."""
     is_settled = before == after and after.source is None
-    return (after.tree,) if is_settled else (after.tree, after.tree.other)
+    return [after.tree] if is_settled else [after.tree, after.tree.other]
 
 
 def _moment(

@@ -10,7 +10,7 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from confplane import properties
 from confplane.audit import (
@@ -29,7 +29,7 @@ from confplane.domain.client_configs import ClientConfigsFacet
 from confplane.domain.configs import ConfigsFacet
 from confplane.domain.definitions import catalog_of
 from confplane.domain.errors import InvalidRequestError, InvalidTopicError, UnavailableError
-from confplane.domain.facets import ClientConfigsLayout, FacetName, Tree
+from confplane.domain.facets import FacetName, Tree
 from confplane.domain.quotas import ClientQuotasFacet
 from confplane.domain.redaction import facets_by_tree, redactor
 from confplane.domain.releases import ON_ZOOKEEPER
@@ -78,7 +78,6 @@ if TYPE_CHECKING:
 
 _OTHERS = "*"
 """The key in ``server_properties`` for every broker that is not named."""
-_TREES: Final = {ClientConfigsLayout.SHARED: Tree.CONFIG, ClientConfigsLayout.SEPARATE: Tree.CLIENT_CONFIGS}
 _DRAIN_S = 10.0
 """Seconds that a shutdown waits for changes between their intent and their outcome."""
 
@@ -319,7 +318,7 @@ def _store(name: str, cluster: ClusterSettings, *, mirrored: bool) -> ZooKeeperS
             # An index reads the keys and the entities of a facet, not the definitions of a release.
             for facet in (*_client_facets(cluster), ConfigsFacet(lambda: catalog_of(ON_ZOOKEEPER)))
         },
-        layout=None if cluster.layout is None else _TREES[cluster.layout],
+        layout=None if cluster.layout is None else cluster.layout.tree,
         catalogs=cluster.catalogs(),
         mirrored=mirrored,
     )

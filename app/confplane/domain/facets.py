@@ -58,6 +58,11 @@ class ClientConfigsLayout(StrEnum):
     SEPARATE = "separate"
     """In the same tree below /confplane/client-configs, so that Kafka's own tools can still alter those entities."""
 
+    @property
+    def tree(self) -> Tree:
+        """The tree with the client configs."""
+        return Tree.CONFIG if self is ClientConfigsLayout.SHARED else Tree.CLIENT_CONFIGS
+
 
 def full_path(tree: Tree, entity: Entity) -> str:
     """Return the znode's path below the chroot."""

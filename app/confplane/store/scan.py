@@ -13,7 +13,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import KazooState
 
 from confplane.domain.errors import UnavailableError
-from confplane.domain.facets import ClientConfigsLayout, Tree
+from confplane.domain.facets import Tree
 from confplane.domain.releases import ON_ZOOKEEPER, newest
 from confplane.services.ports.cluster_states import Layout
 from confplane.store import znodes
@@ -74,7 +74,8 @@ class Scanner:
     chroot: str
     access: ZooKeeperAccess
     timeout_ms: int
-    chosen_layout: ClientConfigsLayout | None
+    chosen_tree: Tree
+    """The tree of client configs if the cluster has no layout yet."""
 
     @classmethod
     def of(cls, name: str, cluster: ClusterSettings) -> Scanner:
@@ -85,7 +86,8 @@ class Scanner:
         """
         access = ZooKeeperAccess.from_settings(f"clusters.{name}.zookeeper_acl", cluster.zookeeper_acl)
         hosts, chroot = split_connect_string(cluster.zookeeper)
-        return cls(name, hosts, chroot, access, cluster.session_timeout_ms, cluster.layout)
+        chosen = Tree.CONFIG if cluster.layout is None else cluster.layout.tree
+        return cls(name, hosts, chroot, access, cluster.session_timeout_ms, chosen)
 
     def revision(self, least: int = 0) -> int:
         """Return a zxid that is at least as new as this call.
@@ -125,12 +127,10 @@ class Scanner:
         async def ask(session: Session) -> Layout:
             async with zookeeper_calls(self.name, time.monotonic() + _CALL_SECONDS):
                 data = await _data(session.get(znodes.LAYOUT))
-            separate = self.chosen_layout is ClientConfigsLayout.SEPARATE
-            chosen = Tree.CLIENT_CONFIGS if separate else Tree.CONFIG
             try:
-                return znodes.decode_layout(data) or Layout(chosen)
+                return znodes.decode_layout(data) or Layout(self.chosen_tree)
             except ValueError:
-                return Layout(chosen, chosen.other)
+                return Layout(self.chosen_tree, self.chosen_tree.other)
 
         return self._run(ask, least)
 

@@ -115,10 +115,11 @@ def with_complete_states(change: FeedChange, steps: Mapping[str, EntitySteps], l
             and change.time_ms - node.mtime_ms <= _LATE_MS
         )
 
-    if not any(map(is_first, change.entities)):
+    first = [is_first(each) for each in change.entities]
+    if not any(first):
         return change
-    entities = [replace(each, complete=each.complete or is_first(each)) for each in change.entities]
-    return replace(change, entities=entities)
+    found = zip(change.entities, first, strict=True)
+    return replace(change, entities=[replace(each, complete=True) if is_one else each for each, is_one in found])
 
 
 def with_requests(

@@ -58,8 +58,8 @@ OPTIONS: Final = frozenset(
     ``int``: a zxid that was read after the snapshot of Postgres: no change in ``changes`` and no state in ``states`` is
     of a later revision, unless ZooKeeper went back to an older state, or was replaced by another ensemble.
 ``client_config_trees``
-    ``Sequence[str]``: the trees with client configs in use. Of an entity the first one that has any counts. There are
-    two during a move of the layout, with its destination first.
+    ``Sequence[str]``: the trees with client configs in use. Each entity counts with the first of them in which it has
+    any. There are two during a move of the layout, with its destination first.
 ``floor``
     ``int``: a zxid that was determined before the first znode was read. Every znode, as read, includes every commit up
     to it.

@@ -36,6 +36,7 @@ class Answer(Generic[T]):
     """The revision up to which no change is pending, for a Kafka 4 cluster to which changes are applied; otherwise
     None."""
     request_id: str | None = None
+    """The id of the request, from ``X-Request-Id``."""
 
 
 @dataclass(frozen=True, slots=True)

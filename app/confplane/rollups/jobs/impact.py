@@ -175,9 +175,9 @@ def _under_quotas(decided: DataFrame) -> DataFrame:
 
 
 def _client_configs(znodes: DataFrame, trees: Sequence[str]) -> DataFrame:
-    """Return the configs of users, the defaults of their client-ids; and those of their client-ids.
+    """Return the configs of users, which are the defaults of their client-ids, and those of these client-ids.
 
-    Of an entity the first of the trees that has any counts.
+    Each entity counts with the first of the trees in which it has any.
     """
     place = F.array_position(F.array(*map(F.lit, trees)), F.col("tree"))
     owned = F.map_filter(

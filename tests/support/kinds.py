@@ -25,8 +25,7 @@ from confplane.domain.entities import Entity
 from confplane.domain.errors import UndecodablePasswordError
 from confplane.domain.facets import FacetName, Tree
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.draft import ChangeJob, Draft, NoChange
-from confplane.services.changes.edits import Edit
+from confplane.services.changes.edits import ChangeJob, Draft, Edit, NoChange
 from confplane.services.changes.entity_drafts import EntityDraft
 from confplane.services.changes.freeze import FreezeService
 from confplane.services.kraft.importer import Importer

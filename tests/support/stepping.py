@@ -36,7 +36,7 @@ from confplane.audit import (
 )
 from confplane.cli.commands import main
 from confplane.kraft.cluster import KraftCluster
-from confplane.security.admin_token import AdminToken
+from confplane.security.authenticator import AdminToken
 from confplane.store import ZooKeeperStore, ZooKeeperTreeCopy
 from confplane.store.leadership import ZooKeeperLeadership
 from confplane.store.write.markers import CommitMarkers

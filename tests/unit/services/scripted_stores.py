@@ -20,7 +20,7 @@ from confplane.domain.facets import Tree, full_path
 from confplane.services.changes.bulk import run_together
 from confplane.services.changes.callers import Caller
 from confplane.services.changes.commit import ChangeRun
-from confplane.services.changes.draft import ChangeJob, Draft, NoChange
+from confplane.services.changes.edits import ChangeJob, Draft, NoChange
 from confplane.services.changes.runner import ChangeRunner
 from confplane.services.ports.store import Marker
 from confplane.services.ports.transactions import (

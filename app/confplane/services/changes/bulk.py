@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confplane.domain.errors import ConfplaneError, WriteOutcome
 from confplane.services.changes.commit import ChangeRun, Unwritten
-from confplane.services.changes.draft import NoChange
+from confplane.services.changes.edits import NoChange
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.metrics import span
 from confplane.services.ports.trail import FEW
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from confplane.domain.facets import Rank
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import ChangeJob, D
+    from confplane.services.changes.edits import ChangeJob, D
     from confplane.services.changes.entities_change import Drafts, EntitiesChange
     from confplane.services.changes.entity_drafts import Planned
     from confplane.services.changes.runner import ChangeRunner, Turn

@@ -25,7 +25,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from confplane.domain.errors import BodyTooLargeError, ConfplaneError, UnavailableError, WriteOutcome
-from confplane.services.changes.draft import D
+from confplane.services.changes.edits import D
 from confplane.services.metrics import span
 from confplane.services.ports.trail import FEW, Outcome
 from confplane.services.ports.transactions import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import ChangeJob, Draft, NoChange
+    from confplane.services.changes.edits import ChangeJob, Draft, NoChange
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog, Intent
     from confplane.services.ports.transactions import CommitResult, Write

@@ -19,8 +19,7 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import ConfplaneError, UnavailableError, UnknownTopicError
 from confplane.domain.facets import FacetName, Tree, full_path
 from confplane.domain.risks import MIN_INSYNC
-from confplane.services.changes.draft import ChangeJob, Draft, NoChange
-from confplane.services.changes.edits import EditResult, not_attempted
+from confplane.services.changes.edits import ChangeJob, Draft, EditResult, NoChange, not_attempted
 from confplane.services.changes.entity_drafts import EntityDraft, RuleCheck, taken_over
 from confplane.services.cooperative_yielding import TimeSlice
 from confplane.services.ports.history import Znode
@@ -197,7 +196,7 @@ class EntitiesChange:
         return results
 
     async def _decide(self, earlier: Planned, *, again: bool) -> Draft[Drafts] | NoChange[Drafts]:
-        """Decide one attempt; see :data:`~confplane.services.changes.draft.Decide`."""
+        """Decide one attempt; see :data:`~confplane.services.changes.edits.Decide`."""
         placed, unplaced = self._placed()
         nodes = await self._read(placed, again=again)
         drafts: list[EntityDraft] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confplane.domain.access.operations import Operation, ResourceType
 from confplane.domain.errors import AlreadyExistsError, ConfplaneError, InvalidRequestError, WriteOutcome
-from confplane.services.changes.draft import ChangeJob
+from confplane.services.changes.edits import ChangeJob
 from confplane.services.changes.states import decide_state
 from confplane.services.ports.cluster_states import ENTITY, Freeze
 

@@ -39,7 +39,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.services.changes.commit import ChangeRun, Committer, Unwritten, reply_all
-from confplane.services.changes.draft import NoChange
+from confplane.services.changes.edits import NoChange
 from confplane.services.changes.settle import committed, settle_own
 from confplane.services.metrics import CHANGE_ID, Sample, span
 from confplane.services.ports.trail import Intent, Outcome
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from confplane.services.changes.callers import Caller
-    from confplane.services.changes.draft import ChangeJob, D
+    from confplane.services.changes.edits import ChangeJob, D
     from confplane.services.ports.store import ClusterStore
     from confplane.services.ports.trail import AuditLog
 

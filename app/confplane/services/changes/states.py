@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from confplane.domain.ops import Op, OpType
-from confplane.services.changes.draft import Draft, NoChange
+from confplane.services.changes.edits import Draft, NoChange
 from confplane.services.cluster_facet import LAYOUT_PATH
 from confplane.services.ports.cluster_states import ENTITY, LAYOUT_KEY, Freeze, Incarnation, Layout, S, Target
 from confplane.services.ports.trail import IntentEntity
@@ -18,7 +18,7 @@ from confplane.services.ports.transactions import Guarded, StateWrite
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from confplane.services.changes.draft import Decide
+    from confplane.services.changes.edits import Decide
     from confplane.services.ports.cluster_states import StoredState
     from confplane.services.ports.store import ClusterStore
 

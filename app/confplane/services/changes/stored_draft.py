@@ -75,7 +75,7 @@ def store(drafts: Sequence[EntityDraft], fingerprint: Fingerprint) -> dict[str, 
     """Return the edits of a draft as data for JSON, without sensitive values.
 
     Args:
-        drafts: The drafts of a change of edits: ``decided`` of its :class:`~confplane.services.changes.draft.Draft`.
+        drafts: The drafts of a change of edits: ``decided`` of its :class:`~confplane.services.changes.edits.Draft`.
         fingerprint: The cluster's fingerprints.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from confplane.domain.errors import AlreadyExistsError, NotFoundError, WriteOutcome
 from confplane.domain.facets import Tree
-from confplane.services.changes.draft import ChangeJob
+from confplane.services.changes.edits import ChangeJob
 from confplane.services.changes.states import decide_state
 from confplane.services.ports.cluster_states import Target, TargetMode
 from confplane.services.ports.kafka import KraftEntityType

@@ -25,7 +25,7 @@ from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import UnavailableError
 from confplane.domain.facets import Tree, full_path
 from confplane.domain.znode_versions import ABSENT, Gap
-from confplane.services.changes.draft import ChangeJob
+from confplane.services.changes.edits import ChangeJob
 from confplane.services.changes.freeze import checked_reason
 from confplane.services.changes.states import decide_state
 from confplane.services.ports.cluster_states import Incarnation

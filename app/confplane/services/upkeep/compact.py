@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from confplane.domain.errors import ConcurrentChangeError, ConfplaneError, InvalidRequestError, ThrottledError
 from confplane.domain.facets import Tree
-from confplane.services.changes.draft import ChangeJob, Draft, NoChange
+from confplane.services.changes.edits import ChangeJob, Draft, NoChange
 from confplane.services.ports.kafka import kraft_type_of
 from confplane.services.ports.store import ClusterStore
 from confplane.services.ports.trail import IntentEntity

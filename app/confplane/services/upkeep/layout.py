@@ -30,8 +30,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import full_path
-from confplane.services.changes.draft import ChangeJob, Draft, NoChange
-from confplane.services.changes.edits import Edit
+from confplane.services.changes.edits import ChangeJob, Draft, Edit, NoChange
 from confplane.services.changes.entity_drafts import EntityDraft
 from confplane.services.changes.states import decide_state
 from confplane.services.cluster_facet import LAYOUT_PATH

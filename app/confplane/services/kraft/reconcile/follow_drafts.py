@@ -15,7 +15,7 @@ from confplane.domain.changes import stored
 from confplane.domain.errors import CorruptZnodeError, UnavailableError, WriteOutcome
 from confplane.domain.facets import Tree, full_path, shown_value
 from confplane.domain.ops import OpType, op_as_json
-from confplane.services.changes.draft import ChangeJob, Draft, NoChange
+from confplane.services.changes.edits import ChangeJob, Draft, NoChange
 from confplane.services.kraft.decisions import UNWRITTEN, FollowDecision
 from confplane.services.kraft.pending_entity import PendingEntity
 from confplane.services.ports.trail import IMPORT, OBSERVED, IntentEntity, ObservedRange

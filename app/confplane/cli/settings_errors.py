@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from confplane.cli.output import echo
-from confplane.security.admin_token import AdminToken
+from confplane.security.authenticator import AdminToken
 from confplane.settings import Settings
 
 if TYPE_CHECKING:

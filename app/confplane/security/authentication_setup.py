@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from confplane.security.admin_token import AdminToken
-from confplane.security.authenticator import Authenticator, Certificates
+from confplane.security.authenticator import AdminToken, Authenticator, Certificates
 from confplane.security.mapping import PrincipalMapper
 from confplane.services.ports.access import AccessT
 from confplane.services.watched_files import FileWatch, WatchedFiles

@@ -1,7 +1,12 @@
-"""The authenticator: turns the credentials of a request into its access. There is no other way to gain access."""
+"""The authenticator: turns the credentials of a request into its access. There is no other way to gain access.
+
+The admin token and client certificates are read here, other tokens by implementations of ``TokenAuthenticator``.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol
@@ -17,13 +22,19 @@ from confplane.services.ports.access import AccessT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from pathlib import Path
 
     from confplane.security.mapping import PrincipalMapper
     from confplane.services.ports.access import AccessSource
 
-
 CERTIFICATE: Final = "confplane.certificate"
 """Scope key of the subject of a verified client certificate. Absent if the client has no certificate."""
+MAX_SUBJECT: Final = 1024
+"""The most characters of a subject."""
+_CACHE_SIZE: Final = 4096
+_RESERVED: Final = frozenset({ADMIN, EVERYBODY})
+_MIN_LENGTH: Final = 16
+"""The fewest characters of the admin token."""
 
 
 class Credentials(NamedTuple):
@@ -52,10 +63,40 @@ class TokenAuthenticator(Protocol):
         """Return the groups of a user according to its valid tokens, as far as this process knows them."""
 
 
-MAX_SUBJECT: Final = 1024
-"""The most characters of a subject."""
-_CACHE_SIZE: Final = 4096
-_RESERVED: Final = frozenset({ADMIN, EVERYBODY})
+class AdminToken:
+    """Authenticates exactly one principal, ``User:admin``. Holds the token's digest only."""
+
+    def __init__(self, token: str) -> None:
+        self._digest = _checked(token)
+        self._identity = Identity(ADMIN, Authentication.ADMIN_TOKEN)
+
+    @classmethod
+    def from_file(cls, path: Path) -> AdminToken:
+        """Read the token from the first line of a file.
+
+        Raises:
+            OSError: The file can't be read.
+            ValueError: The token is too short.
+        """
+        return cls(_first_line(path))
+
+    def reload(self, path: Path) -> None:
+        """Read the token from the file again. The earlier token is no longer valid.
+
+        Raises:
+            OSError: The file can't be read; the earlier token remains valid.
+            ValueError: The token is too short; the earlier token remains valid.
+        """
+        self._digest = _checked(_first_line(path))
+
+    def authenticate(self, given: bytes) -> Identity | None:
+        """Return ``User:admin`` for the right token; compared in constant time."""
+        return self._identity if hmac.compare_digest(_digest(given), self._digest) else None
+
+    def groups_of(self, principal: str) -> frozenset[str]:
+        """Return no groups: the administrator has none."""
+        del principal
+        return frozenset()
 
 
 class Certificates:
@@ -190,3 +231,19 @@ def _user(given: bytes) -> str:
             pointer=BEHALF_OF,
         )
     return name
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
+
+
+def _checked(token: str) -> bytes:
+    """Return the digest of a token that is long enough."""
+    if len(token) < _MIN_LENGTH:
+        raise ValueError(f"The admin token has fewer than {_MIN_LENGTH} characters")
+    return _digest(token.encode())
+
+
+def _first_line(path: Path) -> str:
+    lines = path.read_text().splitlines()
+    return lines[0].strip() if lines else ""

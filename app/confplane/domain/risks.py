@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.entities import Entity, EntityType
@@ -91,11 +92,13 @@ class _Check(NamedTuple):
     keys: frozenset[str]
     find: Callable[[RiskFacts, RiskOptions], Iterator[tuple[str, str]]]
     """Finds risks, each as a key and a sentence."""
+    of_defaults: bool = False
+    """True if entities without a default have none of its risks."""
 
 
 def kinds_of(entity: Entity, keys: frozenset[str]) -> frozenset[RiskKind]:
     """Return the kinds of risk that a change of some keys can have."""
-    return frozenset([check.kind for check in _CHECKS if _applies(check, entity, keys)])
+    return frozenset([check.kind for check in _checks(entity, keys)])
 
 
 def find_risks(facts: RiskFacts, options: RiskOptions) -> tuple[Risk, ...]:
@@ -103,15 +106,27 @@ def find_risks(facts: RiskFacts, options: RiskOptions) -> tuple[Risk, ...]:
     return tuple(
         [
             Risk(check.kind, key, text)
-            for check in _CHECKS
-            if _applies(check, facts.entity, facts.keys)
+            for check in _checks(facts.entity, facts.keys)
             for key, text in check.find(facts, options)
         ]
     )
 
 
-def _applies(check: _Check, entity: Entity, keys: frozenset[str]) -> bool:
-    return not check.keys.isdisjoint(keys) and check.types.issuperset(entity.types)
+def _checks(entity: Entity, keys: frozenset[str]) -> tuple[_Check, ...]:
+    """Return the checks of a change of some keys."""
+    checked = keys & _CHECKED_KEYS
+    if not checked:
+        return ()
+    return _checks_of(entity.types, checked, has_default=any(name is None for _, name in entity.components))
+
+
+@lru_cache(maxsize=1024)
+def _checks_of(types: tuple[EntityType, ...], keys: frozenset[str], *, has_default: bool) -> tuple[_Check, ...]:
+    return tuple(
+        check
+        for check in _CHECKS
+        if check.types.issuperset(types) and not check.keys.isdisjoint(keys) and (has_default or not check.of_defaults)
+    )
 
 
 # ---------------------------------------------------------------- topics and brokers
@@ -199,11 +214,10 @@ def _default_quota(facts: RiskFacts, options: RiskOptions) -> Iterator[tuple[str
     (core/src/main/scala/kafka/network/SocketServer.scala, ConnectionQuotas).
     """
     entity = facts.entity
-    names = dict(entity.components)
-    if None not in names.values() or names.get(EntityType.USER) is not None:
+    if entity.get(EntityType.USER) is not None:
         return
     for key in sorted(facts.keys & QUOTA_KEYS.keys()):
-        if EntityType.IP in names:
+        if EntityType.IP in entity.types:
             if _is_tighter(_effective(quota_levels(entity), key, facts, facts.before), _own(key, facts)):
                 text = (
                     f"{key} of all addresses limits the connections between brokers as well, unless their addresses"
@@ -245,8 +259,10 @@ def _is_tighter(before: _Quota | None, after: _Quota | None) -> bool:
 def _user_prefix(facts: RiskFacts, _: RiskOptions) -> Iterator[tuple[str, str]]:
     """Find the name of a principal in place of that of a user: brokers look quotas up by the name without its type."""
     user = facts.entity.get(EntityType.USER)
+    if user is None or not user.startswith(_PREFIX):
+        return
     given = sorted(facts.keys & facts.after.keys() & QUOTA_KEYS.keys())
-    if user is not None and user.startswith(_PREFIX) and given:
+    if given:
         text = (
             f"Kafka looks up quotas by the name of a user without {_PREFIX!r}, so {given[0]} applies to no client of"
             f" {clipped(user.removeprefix(_PREFIX))}. Leave the prefix out"
@@ -256,18 +272,23 @@ def _user_prefix(facts: RiskFacts, _: RiskOptions) -> Iterator[tuple[str, str]]:
 
 def _lower_quota(facts: RiskFacts, options: RiskOptions) -> Iterator[tuple[str, str]]:
     """Compare with the entity's own value before. A first quota below an inherited one is what quotas are for."""
-    keys = sorted(facts.keys & facts.before.keys() & QUOTA_KEYS.keys())
-    levels = quota_levels(facts.entity) if keys else ()
-    own = [level.entity_id for level in levels].index(facts.entity.id) if keys else 0
-    for key in keys:
-        before = _effective(levels[own:], key, facts, facts.before)
-        after = _effective(levels[own:], key, facts, facts.after)
-        if before is not None and after is not None and after.value * options.quota_factor < before.value:
+    for key in sorted(facts.keys & facts.before.keys() & QUOTA_KEYS.keys()):
+        before = stored_number(facts.before[key])
+        after = stored_number(facts.after[key]) if key in facts.after else _inherited(key, facts)
+        if before is not None and after is not None and after * options.quota_factor < before:
             text = (
                 f"{key} of {clipped(facts.entity.id)} is lowered by more than the factor"
                 f" {plain_number(options.quota_factor)}; brokers throttle its clients at once"
             )
             yield key, text
+
+
+def _inherited(key: str, facts: RiskFacts) -> float | None:
+    """Return the quota that takes effect in place of a removed one."""
+    levels = quota_levels(facts.entity)
+    own = [level.entity_id for level in levels].index(facts.entity.id)
+    found = _effective(levels[own + 1 :], key, facts, facts.after)
+    return None if found is None else found.value
 
 
 _TOPIC: Final = frozenset({EntityType.TOPIC})
@@ -277,7 +298,8 @@ _QUOTA_NAMES: Final = frozenset(QUOTA_KEYS)
 _CHECKS: Final = (
     _Check(RiskKind.SMALLER_RETENTION, _TOPIC | {EntityType.BROKER}, _RETENTION, _smaller_retention),
     _Check(RiskKind.MIN_INSYNC_REPLICAS, _TOPIC, frozenset({MIN_INSYNC}), _min_insync_replicas),
-    _Check(RiskKind.DEFAULT_QUOTA, _QUOTAS, _QUOTA_NAMES, _default_quota),
+    _Check(RiskKind.DEFAULT_QUOTA, _QUOTAS, _QUOTA_NAMES, _default_quota, of_defaults=True),
     _Check(RiskKind.USER_PREFIX, _QUOTAS - {EntityType.IP}, _QUOTA_NAMES, _user_prefix),
     _Check(RiskKind.LOWER_QUOTA, _QUOTAS, _QUOTA_NAMES, _lower_quota),
 )
+_CHECKED_KEYS: Final = frozenset().union(*(check.keys for check in _CHECKS))

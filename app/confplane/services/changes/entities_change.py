@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from confplane.domain.changes import Node, stored
+from confplane.domain.changes import Node
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.errors import ConfplaneError, UnavailableError, UnknownTopicError
 from confplane.domain.facets import FacetName, Tree, full_path
@@ -346,7 +346,7 @@ def _merged(drafts: list[EntityDraft]) -> list[EntityDraft]:
         return drafts
     left: dict[str, dict[str, str]] = {}
     for draft in drafts:
-        after = left.setdefault(draft.path, stored(draft.node))
+        after = left.setdefault(draft.path, dict(draft.before))
         for item in draft.diff:
             if item.key in draft.after:
                 after[item.key] = draft.after[item.key]

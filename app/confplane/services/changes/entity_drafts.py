@@ -61,6 +61,8 @@ class EntityDraft:
     """The full path of the znode."""
     edit: Edit
     node: Node | None
+    before: dict[str, str] = field(repr=False)
+    """The whole map as read."""
     after: dict[str, str] = field(repr=False)
     diff: tuple[Difference, ...]
     """The changed keys without the values of secrets, and the keys whose files are loaded again."""
@@ -106,7 +108,7 @@ class EntityDraft:
             owns(entity, key) for key in before.keys() - managed
         )
         path = full_path(cluster_facet.tree, entity)
-        return cls(cluster_facet, path, edit, node, after, tuple(diff), tuple(warnings), created)
+        return cls(cluster_facet, path, edit, node, before, after, tuple(diff), tuple(warnings), created)
 
     @property
     def has_effect(self) -> bool:
@@ -140,7 +142,7 @@ class EntityDraft:
             czxid_read=None if self.node is None else self.node.czxid,
             keys=tuple(item.key for item in self.diff),
             ops=_recorded_ops(cluster_facet, self.edit) if self.recorded_ops is None else self.recorded_ops,
-            before=cluster_facet.redact(cluster_facet.tree, entity.id, stored(self.node)),
+            before=cluster_facet.redact(cluster_facet.tree, entity.id, self.before),
             after=cluster_facet.redact(cluster_facet.tree, entity.id, self.after),
             claim=None if self.edit.claim is None else self.edit.claim.as_json(),
         )
@@ -358,7 +360,7 @@ class RuleCheck:
         def stored_map(entity_id: str) -> Mapping[str, str]:
             return planned[entity_id] if entity_id in planned else stored(whole.get(entity_id))
 
-        facts = RiskFacts(entity, keys, stored(draft.node), draft.after, stored_map)
+        facts = RiskFacts(entity, keys, draft.before, draft.after, stored_map)
         return await rules.risks.assess(facts, planned, rules.policies.risk_options, self.caller.deadline)
 
     async def _bypassed(self, draft: EntityDraft, error: PolicyViolationError, text: str) -> EntityDraft:
@@ -383,7 +385,6 @@ class RuleCheck:
 
     def _policy_request(self, draft: EntityDraft, risks: tuple[Risk, ...]) -> PolicyRequest:
         cluster_facet, entity, after = draft.cluster_facet, draft.edit.entity, draft.after
-        before = {} if draft.node is None else draft.node.config
         redact, tree = cluster_facet.redact, cluster_facet.tree
         shown = redact(tree, entity.id, after)
         changed = {difference.key for difference in draft.diff}
@@ -396,7 +397,7 @@ class RuleCheck:
             entity=entity,
             set={key: shown[key] for key in changed & after.keys()},
             removed=frozenset(changed - after.keys()),
-            before={key: value for key, value in redact(tree, entity.id, before).items() if owns(entity, key)},
+            before={key: value for key, value in redact(tree, entity.id, draft.before).items() if owns(entity, key)},
             after={key: value for key, value in shown.items() if owns(entity, key)},
             validate_only=self.caller.validate_only,
             pointers={op.key: op.pointer for op in draft.edit.ops if op.pointer is not None},

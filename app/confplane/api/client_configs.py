@@ -172,9 +172,8 @@ async def describe_client_configs(
     else:
         call.take(LimitClass.BULK)
         registered = _register(call, describe, cluster_facet, body)
-        response = await while_wanted(
-            call.request, rpc.describe(call, describe, renderer, FacetName.CLIENT_CONFIGS, body.filter)
-        )
+        work = rpc.describe(call, describe, renderer, FacetName.CLIENT_CONFIGS, body.filter)
+        response = await (work if body.brief else while_wanted(call.request, work))
     if not registered:
         response.raw_headers.append(_IGNORED)
     return response

@@ -105,6 +105,11 @@ class RequestModel(BaseModel):
     polled: ClassVar[bool] = False
     """True for a body that clients send repeatedly: short bodies of this model are cached after parsing."""
 
+    @property
+    def brief(self) -> bool:
+        """True if the request takes little work whatever is stored, so that it needs no bounds of long reads."""
+        return False
+
 
 class AnswerModel(BaseModel):
     """Base of answers."""

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+from typing_extensions import override
 
 from confplane.api import models as base
 from confplane.api.models import AnswerModel, Name, RequestModel, Scalar, form
@@ -76,6 +77,12 @@ class Describe(RequestModel, Generic[T]):
         given: list[Any] = self.components
         components = [FilterComponent(each.entity_type, each.match_type, each.match) for each in given]
         return EntityFilter.build(components, strict=self.strict, allowed=self.allowed)
+
+    @property
+    @override
+    def brief(self) -> bool:
+        """True if the filter selects one entity at most."""
+        return self.filter.exact_entity is not None
 
 
 class DescribeClientQuotas(Describe[QuotaFilterComponent]):

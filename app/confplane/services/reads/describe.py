@@ -241,6 +241,8 @@ class DescribeService:
                 for entity_id, node in part
                 if matches is None or matches(_entity(entity_id))
             ]
+            if len(part) < SLICE:  # the last one: the rest of the request is short
+                return
             await next_turn()
 
     def deciding(self, cluster_facet: ClusterFacet, entity: Entity) -> tuple[Node | None, ...]:

@@ -52,7 +52,7 @@ OTHERS: Final = {"AuditRecord"}
 """Types that hold one of these, and that one edit does not go through: of searches."""
 
 QUOTA: Final = (FacetName.CLIENT_QUOTAS, Entity.of(user="path"), Mode.REPLACE, "producer_byte_rate", (2, 3), 24)
-FILES_OF_PUT: Final = 49
+FILES_OF_PUT: Final = 48
 """The greatest number of files of a PUT, from the socket to both stores. The goal is 32, and the number may only fall."""
 MOST_REQUESTS: Final = 100
 BROKER: Final = (FacetName.CONFIGS, Entity.of(broker="7"), Mode.ALTER, "log.cleaner.threads", ("2", "3"), 25)

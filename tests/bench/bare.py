@@ -1,7 +1,7 @@
 """The reference of the reads: one bare Starlette route that answers prepared bytes, on the service's server settings.
 
 ``python -m tests.bench.bare JSON`` with ``port``, ``body`` and ``headers`` serves a GET of quotas, a GET of effective
-client configs, and a describe of client configs, until SIGTERM.
+client configs, and a describe of client configs or quotas, until SIGTERM.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def main(port: int, body: str, headers: dict[str, str]) -> None:
             Route("/v1/clusters/{cluster}/client-quotas/{id}", read),
             Route("/v1/clusters/{cluster}/client-configs/{id}/effective", read),
             Route("/v1/clusters/{cluster}/client-configs:describe", describe, methods=["POST"]),
+            Route("/v1/clusters/{cluster}/client-quotas:describe", describe, methods=["POST"]),
         ]
     )
     uvicorn.run(app, http="httptools", **uvicorn_options(HttpSettings(port=port)))

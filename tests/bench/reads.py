@@ -26,6 +26,9 @@ RESOLVE = (
     '{"entityType":"client-id","matchType":"exact","match":"billing"}],"resolveEntity":true}'
 )
 
+QUOTAS_DESCRIBE = "/v1/clusters/default/client-quotas:describe"
+STRICT = '{"components":[{"entityType":"user","matchType":"exact","match":"alice"}],"strict":true}'
+
 _BARE = "bare Starlette route, same bytes"
 _FINER = 3
 """A read is so short that many short rounds even out more of what else the machine does than few long ones."""
@@ -43,9 +46,9 @@ def measure(world: World, *, rounds: int, seconds: float) -> Iterator[Figure]:
             client.put(CONFIGS, json={"configs": configs}).raise_for_status()
             got = client.get(QUOTAS).raise_for_status()
             effective = client.get(EFFECTIVE).raise_for_status()
-            described = client.post(
-                DESCRIBE, content=RESOLVE, headers={"Content-Type": "application/json"}
-            ).raise_for_status()
+            json = {"Content-Type": "application/json"}
+            resolved = client.post(DESCRIBE, content=RESOLVE, headers=json).raise_for_status()
+            described = client.post(QUOTAS_DESCRIBE, content=STRICT, headers=json).raise_for_status()
         get = Load(service.port, QUOTAS, headers=authorization, seconds=seconds)
         unchanged = replace(get, headers={**authorization, "If-None-Match": got.headers["etag"]})
         resolve = Load(service.port, DESCRIBE, method="POST", body=RESOLVE, headers=authorization, seconds=seconds)
@@ -61,7 +64,9 @@ def measure(world: World, *, rounds: int, seconds: float) -> Iterator[Figure]:
         yield from rates("GET with If-None-Match, 304", revalidated, _BARE, reference)
         polled = replace(get, path=EFFECTIVE)
         yield from _beside_bare("GET of the effective configs of one client", rounds, polled, service.pid, effective)
-        yield from _beside_bare("Describe with resolveEntity", rounds, resolve, service.pid, described, "0.50")
+        yield from _beside_bare("Describe with resolveEntity", rounds, resolve, service.pid, resolved, "0.50")
+        strict = replace(resolve, path=QUOTAS_DESCRIBE, body=STRICT)
+        yield from _beside_bare("Describe of one entity by a strict filter", rounds, strict, service.pid, described)
 
 
 def _beside_bare(

@@ -116,7 +116,7 @@ def test_each_metric_of_the_operations_guide_is_on_the_dashboard_or_in_an_alert_
 
     guide = (ROOT / "docs/operations.md").read_text()
     dashboard, alerts = ((chart.CHART / name).read_text() for name in ("dashboard.json", "alerts.yaml"))
-    assert 'ALERTS{alertname=~\\"Confplane.+\\"' in dashboard
+    assert 'alertname=~\\"Confplane.+\\"' in dashboard
     shown = named(dashboard) | named(alerts)
     assert named(guide) & exported() - shown == {f"confplane_{name}" for name in DIAGNOSTIC}
 
@@ -137,6 +137,20 @@ def test_each_label_of_the_dashboard_is_one_of_its_metric() -> None:
         used = set(re.findall(r"(\w+)=~?\"", expression))
         used |= {label for group in re.findall(r"\bby \(([^)]*)\)", expression) for label in re.split(r", ?", group)}
         assert used <= labels | theirs, expression
+
+
+def test_each_series_of_the_dashboard_is_of_the_chosen_installation() -> None:
+    """Installations may have clusters of the same name; without the operator a series may have no namespace."""
+    dashboard = json.loads((chart.CHART / "dashboard.json").read_text())
+    chosen = 'namespace=~"$namespace", job=~"$job"'
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            series = re.findall(r"\b(?:confplane_\w+|ALERTS)\b(.{0,40})", target["expr"])
+            assert series
+            assert all(each.startswith(f"{{{chosen}") for each in series), target["expr"]
+    variables = {each["name"]: each for each in dashboard["templating"]["list"]}
+    assert list(variables) == ["datasource", "namespace", "job", "cluster"]
+    assert not any(variables[name].get("multi") or variables[name].get("includeAll") for name in ("namespace", "job"))
 
 
 def test_the_panels_of_the_dashboard_do_not_overlap() -> None:

@@ -232,6 +232,44 @@ def test_a_continued_run_names_the_id_that_undoes_all_of_its_attempts(
     assert said.stdout.splitlines()[-1] == f"Changes applied: 2; `confplane revert --request-id {began}` {undone}"
 
 
+def test_a_continued_run_that_is_refused_at_once_names_the_id_that_undoes_all_of_its_attempts(
+    answered: Recorded, manifest: str
+) -> None:
+    refused: dict[str, Any] = {
+        "id": "topic=b",
+        "changeId": None,
+        "errorCode": 42,
+        "errorName": "X",
+        "errorMessage": "no",
+        "errors": [],
+    }
+    problem = {
+        "type": "/problems/some-failed",
+        "title": "Some entries failed",
+        "status": 400,
+        "detail": "no",
+        "kafkaErrorCode": 42,
+        "kafkaErrorName": "INVALID_REQUEST",
+        "retriable": False,
+        "requestId": "r-of-the-next",
+        "errors": [],
+        "runId": "r-of-before",
+        "results": [refused],
+        "failed": 1,
+        "next": None,
+    }
+    answered.answers["plan"] = plan(change("topic=b", "update", key("flush.ms", "1", "2")))
+    answered.answers["apply"] = lambda _: httpx.Response(
+        400, json=problem, headers={"Content-Type": "application/problem+json"}
+    )
+    said = CliRunner().invoke(cli, ["apply", manifest, "--yes"])
+    assert said.exit_code == 1
+    assert (
+        "Changes applied: 0; `confplane revert --request-id r-of-before` undoes the whole run, with its earlier attempts."
+        in said.stderr
+    )
+
+
 def test_the_refusal_of_a_frozen_cluster_is_shown_once(answered: Recorded, manifest: str) -> None:
     frozen = {"errorCode": 42, "errorName": "INVALID_REQUEST", "errorMessage": "Cluster payments is frozen"}
     made = plan(*(change(f"topic={name}", "none", **frozen) for name in "abc"))

@@ -143,13 +143,14 @@ class PlanRun:
                     self.files.document, plan_id, revision=revision, **self.options, **self.terms
                 )
                 body: Any = answer.body
-                self.continued |= self.run_id is None and answer.request_id not in {None, body["runId"]}
+                sent = answer.request_id
             except ProblemError as error:
                 if self.files.merged and error.problem_type == "stale-plan":
                     return STALE
                 if "results" not in error.body:
                     raise
-                body = error.body
+                body, sent = error.body, error.body["requestId"]
+            self.continued |= self.run_id is None and sent not in {None, body["runId"]}
             if is_json():
                 for each in body["results"]:
                     print_json(each)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.requests import ClientDisconnect
 
+from confplane.api.models import RequestModel
 from confplane.api.rendering import Form, pieces
 from confplane.api.request_context import REQUEST_CONTEXT
 from confplane.api.responses import (
@@ -49,12 +50,17 @@ _STREAM_BYTES: Final = 8 * 1024 * 1024
 async def bulk_response(request: Request, handler: Handler, arguments: Mapping[str, Any]) -> Response:
     """Return the response of a bulk read, once long work may begin, within its bounds, and charge its bytes.
 
+    A brief read has no bounds.
+
     Raises:
         UnavailableError: The work was not done by the deadline, or too many bytes are in flight.
         ClientDisconnect: No client waits for the response.
         BodyTooLargeError: The response alone is larger than the share of a principal.
         LimitExceededError: The principal's responses are larger than its share.
     """
+    body = arguments.get("body")
+    if isinstance(body, RequestModel) and body.brief:
+        return await handler(**arguments)
     context: RequestContext = request.scope[REQUEST_CONTEXT]
     await take_turn()
     response = await while_wanted(request, handler(**arguments))

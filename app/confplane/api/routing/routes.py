@@ -12,7 +12,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from confplane.api import problems
-from confplane.api.models import RequestModel
 from confplane.api.request_context import CLIENT_CLOSED_REQUEST, REQUEST_CONTEXT
 from confplane.api.responses import CLUSTER
 from confplane.api.routing.binding import Binder
@@ -131,8 +130,7 @@ class StrictRoute(APIRoute):
                     refuse_conditions(request)
                 arguments = (None if bind.has_body else bind.unsent(request)) or await bind(request)
                 context.extend(longest_s)
-                bounded = is_bulk and not _is_brief(arguments)
-                response = await (bulk_response(request, handler, arguments) if bounded else handler(**arguments))
+                response = await (bulk_response(request, handler, arguments) if is_bulk else handler(**arguments))
             except ConfplaneError as error:
                 await context.hold(error)
                 response = problems.respond(request, error)
@@ -189,11 +187,6 @@ class Routes:
 
 def _plain(handler: Handler) -> Handler:
     return handler
-
-
-def _is_brief(arguments: Mapping[str, Any]) -> bool:
-    body = arguments.get("body")
-    return isinstance(body, RequestModel) and body.brief
 
 
 def record_refusals(

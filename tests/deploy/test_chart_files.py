@@ -116,7 +116,8 @@ def test_each_metric_of_the_operations_guide_is_on_the_dashboard_or_in_an_alert_
 
     guide = (ROOT / "docs/operations.md").read_text()
     dashboard, alerts = ((chart.CHART / name).read_text() for name in ("dashboard.json", "alerts.yaml"))
-    assert 'alertname=~\\"Confplane.+\\"' in dashboard
+    chosen = 'namespace=~\\"$namespace\\", job=~\\"$job\\"'
+    assert f'ALERTS{{{chosen}, alertname=~\\"Confplane.+\\"' in dashboard
     shown = named(dashboard) | named(alerts)
     assert named(guide) & exported() - shown == {f"confplane_{name}" for name in DIAGNOSTIC}
 

@@ -25,7 +25,6 @@ RESOLVE = (
     '{"components":[{"entityType":"user","matchType":"exact","match":"alice"},'
     '{"entityType":"client-id","matchType":"exact","match":"billing"}],"resolveEntity":true}'
 )
-
 QUOTAS_DESCRIBE = "/v1/clusters/default/client-quotas:describe"
 STRICT = '{"components":[{"entityType":"user","matchType":"exact","match":"alice"}],"strict":true}'
 
@@ -46,9 +45,9 @@ def measure(world: World, *, rounds: int, seconds: float) -> Iterator[Figure]:
             client.put(CONFIGS, json={"configs": configs}).raise_for_status()
             got = client.get(QUOTAS).raise_for_status()
             effective = client.get(EFFECTIVE).raise_for_status()
-            json = {"Content-Type": "application/json"}
-            resolved = client.post(DESCRIBE, content=RESOLVE, headers=json).raise_for_status()
-            described = client.post(QUOTAS_DESCRIBE, content=STRICT, headers=json).raise_for_status()
+            content_type = {"Content-Type": "application/json"}
+            resolved = client.post(DESCRIBE, content=RESOLVE, headers=content_type).raise_for_status()
+            described = client.post(QUOTAS_DESCRIBE, content=STRICT, headers=content_type).raise_for_status()
         get = Load(service.port, QUOTAS, headers=authorization, seconds=seconds)
         unchanged = replace(get, headers={**authorization, "If-None-Match": got.headers["etag"]})
         resolve = Load(service.port, DESCRIBE, method="POST", body=RESOLVE, headers=authorization, seconds=seconds)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from tests.support.servers import Database
 
 WAITING: Final = 1000
-"""Tasks with long work. Each takes one turn of the loop before the next one, so whoever waits behind them waits for
-as many turns."""
+"""Tasks with long work. Each takes a turn of the loop of its own, so a request behind them waits for as many turns."""
 USER: Final = {"entityType": "user", "matchType": "exact", "match": "alice"}
 
 
@@ -59,11 +58,11 @@ async def _turns(inside: Inside, facet: str, **body: Any) -> int:
 
 async def test_a_describe_of_one_entity_waits_for_no_turn(chroot: str, migrated: Database, tmp_path: Path) -> None:
     async with running_inside(chroot, migrated, tmp_path) as inside:
-        for facet, configs in (
+        for facet, body in (
             ("client-quotas", {"quotas": {"producer_byte_rate": 1}}),
             ("client-configs", {"configs": {"acks": "all"}}),
         ):
-            written = await inside.send("admin", "PUT", f"{facet}/user=alice", configs)
+            written = await inside.send("admin", "PUT", f"{facet}/user=alice", body)
             assert written.status_code == 200, written.text
             assert await _turns(inside, facet, components=[USER], strict=True) < WAITING
         # A filter that may select many entities is long work, which begins in its turn.

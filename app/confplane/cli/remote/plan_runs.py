@@ -143,14 +143,14 @@ class PlanRun:
                     self.files.document, plan_id, revision=revision, **self.options, **self.terms
                 )
                 body: Any = answer.body
-                sent = answer.request_id
+                request_id = answer.request_id
             except ProblemError as error:
                 if self.files.merged and error.problem_type == "stale-plan":
                     return STALE
                 if "results" not in error.body:
                     raise
-                body, sent = error.body, error.body["requestId"]
-            self.continued |= self.run_id is None and sent not in {None, body["runId"]}
+                body, request_id = error.body, error.body["requestId"]
+            self.continued |= self.run_id is None and request_id not in {None, body["runId"]}
             if is_json():
                 for each in body["results"]:
                     print_json(each)

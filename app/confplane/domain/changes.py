@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from confplane.domain.errors import ErrorList, InvalidRequestError
+from confplane.domain.fast_dataclass import fast_dataclass
 from confplane.domain.ops import OpType
 from confplane.domain.texts import clipped
 
@@ -48,7 +48,7 @@ def stored(node: Node | None) -> dict[str, str]:
     return {} if node is None else node.config
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class Difference:
     """One key's value before and after a change, as stored strings; None means absent, or a secret."""
 

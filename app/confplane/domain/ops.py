@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from confplane.domain.errors import InvalidRequestError
+from confplane.domain.fast_dataclass import fast_dataclass
 from confplane.domain.texts import clipped
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class OpType(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class Op:
     """One operation on one key. DELETE ignores ``value``; ``pointer`` names the op in errors."""
 

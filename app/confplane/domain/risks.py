@@ -8,12 +8,13 @@ never repeated.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confplane.domain.entities import Entity, EntityType
 from confplane.domain.enums import StrEnum
+from confplane.domain.fast_dataclass import fast_dataclass
 from confplane.domain.numbers import plain_number, stored_number
 from confplane.domain.quotas import QUOTA_KEYS
 from confplane.domain.resolution import quota_levels
@@ -58,7 +59,7 @@ class Risk(NamedTuple):
     """A sentence without its period."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class RiskOptions:
     """The options of the rules."""
 
@@ -68,7 +69,7 @@ class RiskOptions:
     """A quota may be lowered to this fraction of its value."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class RiskFacts:
     """One change of an entity, with the facts that its risks depend on."""
 

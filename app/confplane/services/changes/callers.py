@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from confplane.domain.access.identities import Authentication
 from confplane.domain.errors import UnavailableError, WriteOutcome
+from confplane.domain.fast_dataclass import fast_dataclass
 from confplane.services.access import of_operator
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def unavailable_with(outcome: WriteOutcome) -> Iterator[None]:
         raise
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class Caller:
     """The caller of a change: the access of the request, and the deadline of its answer."""
 

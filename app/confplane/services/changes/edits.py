@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 from confplane.domain.entities import EntityType
 from confplane.domain.errors import ConfplaneError, NotAttemptedError, WriteOutcome
 from confplane.domain.etags import Precondition
+from confplane.domain.fast_dataclass import fast_dataclass
 from confplane.services.ports.trail import CHANGE
 from confplane.services.ports.transactions import Guarded
 
@@ -69,7 +70,7 @@ class ExpectedContent(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class Edit:
     """One entity's part of a request."""
 
@@ -102,7 +103,7 @@ class Edit:
 # ---------------------------------------------------------------- drafts
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class Draft(Generic[D]):
     """A decided change, ready to be written. The caller makes its own answer from ``decided``."""
 
@@ -170,7 +171,7 @@ class ChangeJob(NamedTuple, Generic[D]):
 # ---------------------------------------------------------------- results
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class EditResult:
     """The result of one edit. ``error`` is None on success."""
 

@@ -25,6 +25,7 @@ from confplane.domain.errors import (
     WriteOutcome,
 )
 from confplane.domain.facets import FacetName, full_path
+from confplane.domain.fast_dataclass import fast_dataclass
 from confplane.domain.policies import Policies, approval_error, approval_text
 from confplane.domain.policy_rules import PolicyRequest
 from confplane.domain.risks import RiskFacts, RiskKind, find_risks, kinds_of
@@ -51,7 +52,7 @@ _MOST_LISTED: Final = 20
 """Keys that a warning names."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class EntityDraft:
     """The decision on one edit, given the node that was read."""
 

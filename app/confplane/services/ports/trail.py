@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
+from confplane.domain.fast_dataclass import fast_dataclass
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
@@ -22,7 +24,7 @@ CLIENTS: Final = "clients"
 """The facet of one znode's change in client quotas and client configs together."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class IntentEntity:
     """One entity of an intent: the state read, the ops asked for, the state to be stored.
 
@@ -92,7 +94,7 @@ class ObservedRange:
     """The number of the entity's records; the least number if they were not read from the log."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class Intent:
     """One attempt, durable before its transaction is submitted."""
 
@@ -144,7 +146,7 @@ class Claim:
     """The answers of the change."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class Outcome:
     """The end of a change. The first outcome of a change is final."""
 

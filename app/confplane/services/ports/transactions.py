@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from confplane.domain.enums import StrEnum
+from confplane.domain.fast_dataclass import fast_dataclass
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -29,7 +30,7 @@ class Guarded(StrEnum):
     """A change of these states themselves."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class EntityWrite:
     """An entity's config node: set at the version read, or created if ``expected`` is None (absent)."""
 
@@ -74,7 +75,7 @@ Write = EntityWrite | StateWrite | Removal
 """One znode of a transaction. Each kind has its path, its data and the version expected."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class Transaction:
     """One attempt to commit changes together (docs/architecture.md, "One write")."""
 
@@ -93,7 +94,7 @@ class Transaction:
     new nodes are looked up in ZooKeeper."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class Committed:
     """ZooKeeper applied the transaction."""
 

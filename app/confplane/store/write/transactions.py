@@ -26,6 +26,7 @@ from confplane.domain.changes import Node
 from confplane.domain.entities import EntityType
 from confplane.domain.errors import BodyTooLargeError, WriteOutcome
 from confplane.domain.facets import Tree
+from confplane.domain.fast_dataclass import fast_dataclass
 from confplane.services.metrics import SECONDS, Histogram, Sample
 from confplane.services.ports.cluster_states import Layout, LayoutCheck
 from confplane.services.ports.transactions import Committed, Conflict, EntityWrite, Removal, SessionEnded, StateWrite
@@ -91,7 +92,7 @@ class Operations:
         return None if owner is None or len(self.change_ids) == 1 else self.change_ids[owner]
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass(frozen=True, slots=True)
 class TransactionApplied:
     """The content of a successful reply."""
 

@@ -155,3 +155,11 @@ def test_a_wait_of_a_bad_length_is_refused(answered: Recorded) -> None:
     answer = CliRunner().invoke(cli, ["set", "user=alice", "producer_byte_rate=1", "--wait-applied", "60001"])
     assert (answer.exit_code, answered.requests) == (2, [])
     assert "--wait-applied" in answer.output
+
+
+@pytest.mark.parametrize("line", ["set topic=a flush.ms=1", "delete topic=a flush.ms"])
+def test_an_etag_of_quotas_that_the_entity_does_not_have_is_refused(answered: Recorded, line: str) -> None:
+    answered.answers["configs/topic=a"] = {"id": "topic=a", "configs": {"flush.ms": "2"}}
+    refused = CliRunner().invoke(cli, [*line.split(), "--quotas-etag", '"5f2a"'])
+    assert (refused.exit_code, refused.stderr) == (2, "topic=a has no quotas; give its ETag as --configs-etag.\n")
+    assert not [path for path, _ in answered.sent if "lter" in path]

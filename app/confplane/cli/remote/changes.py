@@ -112,10 +112,16 @@ class EntityUpdate:
         return dict(found)
 
     async def send(self, client: AsyncConfplane, options: ChangeOptions | None = None) -> dict[str, Any]:
-        """Make the change, print its warnings, and return its result in the API's form."""
+        """Make the change, print its warnings, and return its result in the API's form.
+
+        Raises:
+            InvalidRequestError: The options have an ETag of quotas, and the entity has none.
+        """
         options = options or ChangeOptions()
         result: Any
         if facets_of(self.entity) == (FacetName.CONFIGS,):
+            if options.quotas_etag is not None:
+                raise InvalidRequestError(f"{self.entity.id} has no quotas; give its ETag as --configs-etag.")
             change = Change(self.entity, self.configs, options.configs_etag)
             [result] = (await client.configs.alter([change], **options.client_kwargs())).body["responses"]
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,6 +113,24 @@ def test_arguments_that_are_not_valid_have_an_exit_code_of_their_own(
 ) -> None:
     refused = CliRunner().invoke(cli, [manifest if word == "MANIFEST" else word for word in line.split()])
     assert (refused.exit_code, answered.sent) == (64, [])
+
+
+@pytest.mark.usefixtures("answered")
+@pytest.mark.parametrize("line", ["plan nofile --json", "apply nofile --json", "diff MANIFEST --json --profile none"])
+def test_an_error_for_programs_names_the_exit_code_of_the_command(manifest: str, line: str) -> None:
+    failed = CliRunner().invoke(cli, [manifest if word == "MANIFEST" else word for word in line.split()])
+    assert (failed.exit_code, json.loads(failed.stderr)["exitCode"]) == (1, 1)
+
+
+def test_an_entity_of_unknown_outcome_ends_an_apply_with_the_exit_code_that_its_error_names(
+    answered: Recorded, manifest: str
+) -> None:
+    unknown: dict[str, Any] = {"id": "topic=b", "changeId": None, "errorCode": -1, "errorName": "UNKNOWN_SERVER_ERROR"}
+    unknown |= {"errorMessage": "not known", "errors": [], "outcome": "unknown"}
+    answered.answers["plan"] = plan(change("topic=a", "update", key("flush.ms", "1", "2")))
+    answered.answers["apply"] = applied_run() | {"results": [unknown], "failed": 1}
+    failed = CliRunner().invoke(cli, ["apply", manifest, "--yes", "--json"])
+    assert (failed.exit_code, json.loads(failed.stderr.splitlines()[-1])["exitCode"]) == (1, 1)
 
 
 def test_an_apply_for_some_time_makes_its_changes_temporary(answered: Recorded, manifest: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -74,6 +75,7 @@ def _url(server: socket.socket) -> str:
 
 COMMANDS: Final = {
     "read": ("get", "user=alice"),
+    "read for a program": ("get", "user=alice", "--json"),
     "write": ("set", "user=alice", "acks=all"),
     "list": ("get",),
     "export": ("export", "--format", "yaml"),
@@ -111,7 +113,8 @@ def test_a_command_that_waits_for_the_service_is_interrupted(
         ):
             running.process.send_signal(number)
             assert running.wait() == code, running.output
-        assert running.lines[-1] == "Interrupted"
+        error = json.dumps({"detail": "Interrupted", "exitCode": code})
+        assert running.lines[-1] == (error if "--json" in arguments else "Interrupted")
 
 
 def _accepted(server: socket.socket, running: Program) -> socket.socket:

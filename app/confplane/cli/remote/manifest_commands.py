@@ -31,7 +31,7 @@ from confplane.cli.remote.options import (
     seconds_of,
 )
 from confplane.cli.remote.plan_runs import PLANNED, PlanRun, placed, planned, print_plan
-from confplane.cli.remote.session import DONE, FAILED, INVALID, UNKNOWN, code_of, run_with_client
+from confplane.cli.remote.session import DONE, FAILED, code_of, run_with_client
 from confplane.client import ProblemError
 from confplane.domain.errors import InvalidRequestError
 from confplane.domain.manifests import forced_key
@@ -239,8 +239,8 @@ def run_manifest(
             raise InvalidRequestError(f"{files.place('/cluster')}: the manifest is not of the cluster {cluster}")
         return run_with_client(profile, cluster or files.cluster, work)
 
-    code = code_of(done)
-    raise typer.Exit({INVALID: FAILED, UNKNOWN: FAILED, PLANNED: _CHANGES}.get(code, code))
+    code = code_of(done, invalid=FAILED, unknown=FAILED)
+    raise typer.Exit(_CHANGES if code == PLANNED else code)
 
 
 async def show_plan(

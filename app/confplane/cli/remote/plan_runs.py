@@ -184,5 +184,6 @@ class PlanRun:
             again = "load the file again" if self.files.merged else f"plan {plan_id} can be continued"
             again = f"Once the errors above are resolved, {again}."
         texts.append(f"Not all of the plan was applied. Changes applied: {self.changed}{self._undone()}.{left} {again}")
-        is_unknown = any(each.get("outcome") == "unknown" for each in refused)
+        # Only `confplane load` has an exit code of its own for these.
+        is_unknown = self.files.merged and any(each.get("outcome") == "unknown" for each in refused)
         return print_error("\n".join(texts), UNKNOWN if is_unknown else FAILED, refused=len(texts) - 1)

@@ -73,20 +73,26 @@ def run_with_client(profile: str | None, cluster: str | None, work: Work) -> int
     return termination.run(_run(profiles.choose_profile(profile, cluster), work))
 
 
-def code_of(work: Callable[[], int]) -> int:
-    """Do a piece of work and return its exit code; its error is printed on standard error."""
+def code_of(work: Callable[[], int], *, invalid: int = INVALID, unknown: int = UNKNOWN) -> int:
+    """Do a piece of work and return its exit code; its error is printed on standard error.
+
+    Args:
+        work: The work.
+        invalid: The exit code after invalid input or an unusable profile.
+        unknown: The exit code of a write whose response was lost.
+    """
     try:
         return work()
     except (InvalidRequestError, profiles.ProfileError) as error:
-        return print_error(str(error), INVALID)
+        return print_error(str(error), invalid)
     except ProblemError as error:
-        return print_error(problem_text(error), UNKNOWN if error.may_be_applied else FAILED, problem=error.body)
+        return print_error(problem_text(error), unknown if error.may_be_applied else FAILED, problem=error.body)
     except ConnectionFailedError as error:
-        return print_error(_no_answer(error), UNKNOWN if error.may_be_applied else FAILED)
+        return print_error(_no_answer(error), unknown if error.may_be_applied else FAILED)
     except ClientError as error:
-        return print_error(str(error), UNKNOWN if error.may_be_applied else FAILED)
+        return print_error(str(error), unknown if error.may_be_applied else FAILED)
     except KeyboardInterrupt:
-        return print_error("Interrupted", INTERRUPTED)
+        return print_error("Interrupted", termination.EXIT_CODE if termination.is_requested() else INTERRUPTED)
 
 
 def client_of(profile: Profile) -> AsyncConfplane:

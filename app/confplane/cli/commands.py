@@ -34,7 +34,7 @@ ZooKeeper and Postgres. Commands over the API need the URL of a service alone.
 """
 
 _FAILED: Final = 1
-_OUTPUT_FAULTS: Final = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO}
+_OUTPUT_FAULTS: Final = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
 _MODULES: Final[dict[str, dict[str, dict[str, str]]]] = {
     "Configs, over the API of a service": {
         "remote.read_commands": {
@@ -221,6 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The arguments; those of the process by default.
     """
     tune_gc()
+    _replace_closed_streams()
     if "_CONFPLANE_COMPLETE" in os.environ:
         skip_httpx_cli()
         from confplane.cli.remote import completion
@@ -236,6 +237,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if error.errno not in _OUTPUT_FAULTS:
             raise
         _end_output(error)
+
+
+def _replace_closed_streams() -> None:
+    """Replace standard streams that the caller has closed: input is empty then, and output can't be written."""
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
 
 
 def _end_output(error: OSError) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Standard output that can't be written: a full disk and a reader that has left, for commands of every kind."""
+"""Standard streams that can't be used: a full disk, a reader that has left, and streams that are closed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,30 @@ COMMANDS = [["--help"], ["--version"], ["profiles", "list"], ["configs", "--help
 
 
 def run(words: list[str], output: BinaryIO, tmp_path: Path) -> subprocess.CompletedProcess[bytes]:
-    profiles = tmp_path / "profiles.yaml"
-    profiles.write_text("profiles: {a: {url: 'http://a.test'}}\n")
     return subprocess.run(
         [sys.executable, "-m", "confplane", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "app"), "CONFPLANE_PROFILES": str(profiles)},
+        env=environment(tmp_path),
         stdout=output,
         stderr=subprocess.PIPE,
         check=False,
     )
+
+
+def run_in_shell(redirection: str, words: list[str], tmp_path: Path) -> subprocess.CompletedProcess[bytes]:
+    script = f'exec "$@" {redirection}'
+    return subprocess.run(
+        ["sh", "-c", script, "sh", sys.executable, "-m", "confplane", *words],
+        env=environment(tmp_path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    profiles = tmp_path / "profiles.yaml"
+    profiles.write_text("profiles: {a: {url: 'http://a.test'}}\n")
+    return {**os.environ, "PYTHONPATH": str(ROOT / "app"), "CONFPLANE_PROFILES": str(profiles)}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has this file")
@@ -48,3 +63,17 @@ def test_a_reader_that_leaves_ends_a_command_quietly(words: list[str], tmp_path:
     with os.fdopen(write, "wb") as gone:
         done = run(words, gone, tmp_path)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_closed_output_can_not_be_written(words: list[str], tmp_path: Path) -> None:
+    done = run_in_shell(">&-", words, tmp_path)
+    assert (done.returncode, done.stderr.decode()) == (
+        1,
+        "The output can't be written: Bad file descriptor. Changes that the command made stay.\n",
+    )
+
+
+def test_a_closed_input_is_empty(tmp_path: Path) -> None:
+    done = run_in_shell("<&-", ["load", "-"], tmp_path)
+    assert (done.returncode, done.stderr.decode()) == (2, "-, line 1, column 1: the file has no content\n")

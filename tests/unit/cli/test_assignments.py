@@ -36,6 +36,7 @@ def test_values_stand_in_words_files_and_standard_input(tmp_path: Path, monkeypa
         (["=geheim"], "Argument 1 after the entity is not of the form KEY=VALUE"),
         (["a=1", "ge heim"], "Argument 2"),
         (["a=geheim", "a=geheim"], "a is given twice"),
+        (["a=@-", "b=@-"], "a and b are both to come from standard input; use KEY=@FILE for one of them"),
         (["a=@/nowhere/file"], "a: the file /nowhere/file can't be read: No such file"),
         (["a=@{binary}"], "is not text"),
         (["geheim"], "Argument 1 after the entity is not KEY=VALUE. Write KEY= for an empty value."),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from typing import TYPE_CHECKING, Final
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -196,3 +198,25 @@ def test_what_can_not_be_read_is_refused(folder: Path) -> None:
     (folder / "empty").mkdir()
     with pytest.raises(InvalidRequestError, match="empty has no files that end with"):
         read("empty")
+
+
+def test_a_link_without_its_file_is_refused(folder: Path) -> None:
+    (folder / "a.yaml").write_text(f"{HEAD}entities: []\n")
+    (folder / "b.yaml").symlink_to("absent")
+    with pytest.raises(InvalidRequestError, match=r"b\.yaml can't be read: No such file"):
+        read(".")
+
+
+def test_a_folder_that_can_not_be_listed_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "a.yaml").write_text(f"{HEAD}entities: []\n")
+    (folder / "closed").mkdir()
+    listed = os.scandir
+
+    def refuse(path: str) -> Any:
+        if path.endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(InvalidRequestError, match="closed can't be read: Permission denied"):
+        read(".")

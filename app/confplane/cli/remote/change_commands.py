@@ -226,15 +226,23 @@ def values_of(words: Sequence[str]) -> dict[str, str]:
     Without a terminal, the value is a line of standard input.
 
     Raises:
-        InvalidRequestError: A word has no key, a key is given twice, or a file can't be read. The text shows no value.
+        InvalidRequestError: A word has no key, a key or standard input is given twice, or a file can't be read. The
+            text shows no value.
     """
     found: dict[str, str] = {}
+    from_input = None
     for number, word in enumerate(words, 1):
         key, equals, text = word.partition("=")
         if not _KEY.fullmatch(key):
             raise InvalidRequestError(f"Argument {number} after the entity is not of the form KEY=VALUE")
         if key in found:
             raise InvalidRequestError(f"{key} is given twice")
+        if text == f"@{_STANDARD_INPUT}":
+            if from_input is not None:
+                raise InvalidRequestError(
+                    f"{from_input} and {key} are both to come from standard input; use KEY=@FILE for one of them"
+                )
+            from_input = key
         found[key] = _value(key, text) if equals else _asked(key, number)
     return found
 

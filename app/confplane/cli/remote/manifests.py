@@ -11,7 +11,7 @@ import tempfile
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from confplane.cli.remote.entities import facets_of
 from confplane.domain.configs import ConfigsFacet
@@ -104,16 +104,15 @@ class ManifestFiles:
     def _files(self) -> list[Path]:
         if not self.path.is_dir():
             return [self.path]
-        found = sorted(
-            path
-            for path in self.path.rglob("*")
-            if path.suffix in _SUFFIXES
-            and not any(part.startswith(".") for part in path.relative_to(self.path).parts)
-            and path.is_file()
-        )
+        found = []
+        # A file or folder that can't be read must not be left out: with --prune its entities would be deleted.
+        for folder, folders, names in os.walk(self.path, onerror=_refuse_folder):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            paths = [Path(folder, name) for name in names if not name.startswith(".")]
+            found += [path for path in paths if path.suffix in _SUFFIXES and (path.is_file() or path.is_symlink())]
         if not found:
             raise InvalidRequestError(f"{self.path} has no files that end with {', '.join(sorted(_SUFFIXES))}.")
-        return found
+        return sorted(found)
 
     def add_head(self, document: YamlNode) -> list[YamlNode]:
         """Read the members of a manifest, and return its entities.
@@ -283,6 +282,10 @@ def _map(node: YamlNode, text: str) -> dict[str, YamlNode]:
         raise node.error(text)
     found: dict[str, YamlNode] = node.value
     return found
+
+
+def _refuse_folder(error: OSError) -> NoReturn:
+    raise InvalidRequestError(f"{error.filename} can't be read: {error.strerror}") from None
 
 
 @contextmanager

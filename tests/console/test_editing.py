@@ -116,6 +116,17 @@ def test_a_review_is_repeated_where_somebody_else_was_faster(visitor: Visitor, a
     }
 
 
+def test_a_field_that_was_left_empty_keeps_what_somebody_else_has_set(visitor: Visitor, api: Api) -> None:
+    api.put("configs/topic=left-empty", {"configs": {"retention.ms": "1"}})
+    path = f"{HOME}/entities/topic=left-empty/edit/configs"
+    key = "follower.replication.throttled.replicas"
+    form = step(visitor, path, visitor.page(path), {"add": key}).text
+    api.put("configs/topic=left-empty", {"configs": {"retention.ms": "1", key: "*"}})
+    review = step(visitor, path, form, {"value retention.ms": "2", "unit retention.ms": "ms"}).text
+    step(visitor, path, review, {"step": "save"}, 303)
+    assert api.get("configs/topic=left-empty")["configs"] == {"retention.ms": "2", key: "*"}
+
+
 def test_a_review_that_is_sent_twice_is_saved_once(visitor: Visitor, api: Api) -> None:
     path = f"{HOME}/entities/user=twice/edit/client-quotas"
     form = step(visitor, path, visitor.page(path), {"add": "request_percentage"}).text

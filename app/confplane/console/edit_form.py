@@ -194,7 +194,8 @@ class EntityEdit:
         before = {key: None if value is None else plain(value) for key, value in self.shown().items()}
         after = {key: None if value is None else plain(value) for key, value in now.items()}
         for each in self.fields.values():
-            untouched = not each.remove and not each.secret and each.is_untouched
+            is_empty = each.was is None and not each.typed  # an added key
+            untouched = not each.remove and not each.secret and (is_empty or each.is_untouched)
             each.was = (after[each.key] or "") if each.key in after else None
             if untouched:
                 each.unit, each.typed = unit_of(each.was or "", each.units)

@@ -1,4 +1,4 @@
-// What every page does in the browser: local times, the choice of colours, and copies of commands.
+// What every page does in the browser: local times, the choice of colours, forms sent once, and copies of commands.
 
 const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
@@ -53,6 +53,20 @@ async function take(event) {
   field.value = await file.text();
 }
 
+// Sends a form once until its answer is shown: a second click must not repeat a step, such as the rotation of a token.
+function sendOnce(event) {
+  const form = event.target;
+  if (form.method !== "post" || event.defaultPrevented) return;
+  if ("sent" in form.dataset) event.preventDefault();
+  form.dataset.sent = "";
+  // Without an answer the page stays, and its form can be sent again.
+  setTimeout(() => { delete form.dataset.sent; }, 10_000);
+}
+
+document.addEventListener("submit", sendOnce);
+addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
+});
 document.addEventListener("dragover", (event) => {
   if (event.target instanceof Element && event.target.closest("textarea[data-drop]")) event.preventDefault();
 });

@@ -14,11 +14,13 @@ import pytest
 
 from confplane.domain.entities import Entity
 from confplane.services.kraft.decisions import EntityObservation
+from confplane.services.ports.applying import AlterRefused
 from confplane.services.ports.trail import ObservedRange
+from tests.support.adopting import alter, apply, opener
 from tests.support.kafka_double import KafkaDouble
 from tests.support.observing import Observing, following
 from tests.support.replicas import assert_chains
-from tests.support.stores import soon
+from tests.support.stores import soon, until
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -145,6 +147,25 @@ async def test_a_log_that_begins_later_causes_a_full_poll(world: World, kafka: K
     assert len(rows) == 2
     assert not exact(rows)
     await two.observer.stop()
+
+
+async def test_a_refused_change_does_not_hold_up_the_polls_for_a_log_that_begins_later(
+    world: World, kafka: KafkaDouble
+) -> None:
+    async with opener(world, kafka) as open_one:
+        one = await open_one(log=True)
+        kafka.refusals[ALICE] = AlterRefused(42, "A value is out of range")
+        await alter(one, ALICE, {RATE: 5})
+        await apply(one)
+        await one.round.step_down()
+        # The poll leaves it alone, because the change of a client was refused.
+        kafka.alter(ALICE, {RATE: "7"})
+        kafka.log_begin = kafka.now.offset + 1
+        one.observer.start()
+        await one.reached()
+        kafka.alter(BOB, {RATE: "7"})
+        await until(lambda: one.config(BOB) == {RATE: "7"})
+        assert one.config(ALICE) == {RATE: "5"}
 
 
 async def test_records_that_a_poll_may_have_seen_restore_no_older_value(

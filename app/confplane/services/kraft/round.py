@@ -122,7 +122,7 @@ class Round:
                     counted = await self._reconcile_type(state)
                     if counted and state.polls.total is not None:
                         continue
-                    if counted and (state.report.offset is None or state.report.offset >= offset):
+                    if counted and state.reached >= offset:
                         break
                     await asyncio.sleep(RETRY_S)
 

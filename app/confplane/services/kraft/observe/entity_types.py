@@ -70,6 +70,8 @@ class EntityTypeState:
     touched: bool = False
     """True if the next poll must be compared regardless of its digest, for example after a delivery. A poll clears it
     at its begin."""
+    reached: int = -1
+    """The offset of the last complete poll, also if it left external changes alone."""
     left: bool = False
     """The last poll with a new answer left external changes alone."""
     failures: int = 0
@@ -142,7 +144,7 @@ class EntityTypeState:
         total = polls.total
         if total is None or not polls.ended:
             return
-        self.polls, self.digest = PollRound(self.entity_type), result.digest
+        self.polls, self.digest, self.reached = PollRound(self.entity_type), result.digest, total.after
         if not result.unchanged:
             self.left = polls.left
         offset = self.report.offset if self.left else total.after

@@ -115,6 +115,7 @@ def read_trail(dsn: str) -> dict[str, Any]:
                 reason=row["reason"],
                 ticket=row["ticket"],
                 temporary=row["revert_at"] is not None,
+                revert_at=None if row["revert_at"] is None else row["revert_at"].isoformat(),
                 ends=None if row["ends"] is None else str(row["ends"]),
                 reverts=tuple(map(str, row["reverts"] or ())),
                 recorded_at=row["recorded_at"].isoformat(),

@@ -267,6 +267,8 @@ class TrailIntent:
     ticket: str | None = None
     temporary: bool = False
     """True for a change with an end."""
+    revert_at: str | None = None
+    """The time of that end; None in runs kept before this was noted."""
     ends: str | None = None
     """The temporary change that this one ends."""
     reverts: tuple[str, ...] = ()

@@ -76,6 +76,10 @@ def test_temporary_changes_lead_back_to_the_value_before_the_first() -> None:
     world.end(above, early=True)
     world.end(below)
     assert world.config(NODE) == {KEY: "20"}
+    # The upper one may end between the beginning of the lower one's end and its record.
+    below, above = (world.write(part(value=value), temporary=True) for value in (21, 22))
+    world.end(above, value=20)
+    world.end(below, applied=False, early=True)
     # A revert leads back to the value of a change that has ended, and the end to the value before both.
     below, above = (world.write(part(value=value), temporary=True) for value in (21, 22))
     world.end(below, applied=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,13 @@ import pytest
 
 from confplane.audit import PostgresAccessStore, PostgresSchedules, PostgresTrailHistory
 from confplane.domain.entities import Entity
-from confplane.domain.errors import InvalidRequestError, NotFoundError, UnavailableError, WriteOutcome
+from confplane.domain.errors import (
+    ConcurrentChangeError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+    WriteOutcome,
+)
 from confplane.domain.facets import FacetName
 from confplane.domain.ops import Op, OpType
 from confplane.services.changes.callers import Caller
@@ -444,6 +451,45 @@ async def test_a_revert_to_the_value_of_a_temporary_change_that_has_ended_is_led
     await revert(one.replica, made(above))
     assert await now(one.replica, ALICE) == {RATE: "2"}
     await one.pass_(5 * HOUR)
+    assert await now(one.replica, ALICE) == {RATE: "1"}
+
+
+async def test_a_change_above_that_ends_before_an_end_is_recorded_leads_back_to_the_beginning(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = Ends(await world.replica()), Ends(await world.replica())
+    await one.replica.alter(ALICE, producer_byte_rate=1)
+    below = await one.begin(producer_byte_rate=2, request_percentage=5)
+    above = await one.begin(hours=5, producer_byte_rate=3)
+    await one.schedules.register("default")
+    finish = one.schedules.finish
+
+    async def overtaken(*given: Any) -> bool:
+        ended = await two.ender.end(two.cluster, UUID(made(above)), early())
+        assert ended.state is ScheduleState.ENDED
+        return await finish(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.schedules, "finish", overtaken)
+        with contextlib.suppress(UnavailableError):
+            await one.ender.end(one.cluster, UUID(made(below)), early())
+    ended = await one.ender.end(one.cluster, UUID(made(below)), early())
+    assert (ended.state, await now(one.replica, ALICE)) == (ScheduleState.ENDED, {RATE: "1"})
+    assert (len(await one.ends(below)), len(await one.ends(above))) == (1, 1)
+
+
+async def test_an_end_writes_nothing_while_a_change_above_ends(world: World) -> None:
+    one, two = Ends(await world.replica()), Ends(await world.replica())
+    await one.replica.alter(ALICE, producer_byte_rate=1)
+    below = await one.begin(producer_byte_rate=2, request_percentage=5)
+    above = await one.begin(hours=5, producer_byte_rate=3)
+    await one.schedules.register("default")
+    assert await two.schedules.begin("default", UUID(made(above))) is not None
+    with pytest.raises(ConcurrentChangeError, match="Another temporary change of the same keys ends now"):
+        await one.ender.end(one.cluster, UUID(made(below)), early())
+    assert await now(one.replica, ALICE) == {RATE: "3", "request_percentage": "5.0"}
+    for change in (above, below):
+        assert (await two.ender.end(two.cluster, UUID(made(change)), early())).state is ScheduleState.ENDED
     assert await now(one.replica, ALICE) == {RATE: "1"}
 
 

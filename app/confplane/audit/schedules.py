@@ -98,26 +98,24 @@ WHERE intents.ends = :change_id
 """)
 _DELAY: Final = _by_id("UPDATE schedules SET error = :error WHERE change_id = :change_id AND ended_at IS NULL")
 # The rows are locked first, so that either all of them change or none: the end of a change above may begin meanwhile.
-# The trail has the end before the schedule: who reads a schedule as ended finds its end.
-_FINISH: Final = _by_id("""
+_PASS_ON: Final = _by_id("""
 WITH given AS MATERIALIZED (
   SELECT * FROM jsonb_to_recordset(CAST(:passed AS jsonb)) AS row(change_id uuid, fallbacks jsonb)
 ), locked AS MATERIALIZED (
   SELECT change_id FROM schedules WHERE change_id IN (SELECT change_id FROM given) AND state = 'active'
   ORDER BY change_id FOR UPDATE
-), complete AS MATERIALIZED (
-  SELECT
-    (SELECT count(*) FROM locked) = (SELECT count(*) FROM given) AS all_locked,
-    :end_id IS NULL OR EXISTS (SELECT FROM outcomes WHERE change_id = :end_id AND committed) AS can_end
-), passed AS (
-  UPDATE schedules SET fallbacks = schedules.fallbacks || given.fallbacks
-  FROM given, complete
-  WHERE schedules.change_id = given.change_id AND all_locked AND can_end
-    AND EXISTS (SELECT FROM schedules AS ended WHERE ended.change_id = :change_id AND ended.state = 'ending')
 )
+UPDATE schedules SET fallbacks = schedules.fallbacks || given.fallbacks
+FROM given
+WHERE schedules.change_id = given.change_id AND (SELECT count(*) FROM locked) = (SELECT count(*) FROM given)
+  AND EXISTS (SELECT FROM schedules AS ending WHERE ending.change_id = :change_id AND ending.state = 'ending')
+""")
+# The trail has the end before the schedule: who reads a schedule as ended finds its end.
+_FINISH: Final = _by_id("""
 UPDATE schedules SET
   state = :state, end_id = :end_id, kept = CAST(:kept AS jsonb), error = NULL, ended_at = now()
-FROM complete WHERE change_id = :change_id AND state = 'ending' AND all_locked AND can_end
+WHERE change_id = :change_id AND state = 'ending'
+  AND (:end_id IS NULL OR EXISTS (SELECT FROM outcomes WHERE change_id = :end_id AND committed))
 """).bindparams(bindparam("end_id", type_=Uuid))
 _PAUSE: Final = text(f"""
 WITH paused AS (
@@ -196,17 +194,19 @@ class PostgresSchedules(ScheduleStore):
         await self._database.execute(_DELAY, change_id=change_id, error=error)
 
     @override
-    async def finish(
-        self, ended: Schedule, end_id: UUID | None, kept: Sequence[EntityKey], passed: Mapping[UUID, Fallbacks]
-    ) -> bool:
+    async def pass_on(self, ending: Schedule, passed: Mapping[UUID, Fallbacks]) -> bool:
         rows = [
             {"change_id": str(above), "fallbacks": {_SEPARATOR.join(key): value for key, value in fallbacks.items()}}
             for above, fallbacks in passed.items()
         ]
+        given = {"change_id": ending.change_id, "passed": orjson.dumps(rows).decode()}
+        return await self._database.execute(_PASS_ON, **given) == len(passed)
+
+    @override
+    async def finish(self, ended: Schedule, end_id: UUID | None, kept: Sequence[EntityKey]) -> bool:
         await self._database.execute(
             _FINISH,
             change_id=ended.change_id,
-            passed=orjson.dumps(rows).decode(),
             state=ScheduleState.ENDED_PARTLY if kept else ScheduleState.ENDED,
             end_id=end_id,
             kept=orjson.dumps([list(each) for each in kept]).decode(),

@@ -53,6 +53,11 @@ class Change:
         return any(intent.temporary for intent in self.intents)
 
     @property
+    def revert_at(self) -> str | None:
+        """The time of a temporary change's end."""
+        return next((intent.revert_at for intent in self.intents if intent.revert_at is not None), None)
+
+    @property
     def ends(self) -> str | None:
         """The temporary change that this one ends."""
         return next((intent.ends for intent in self.intents if intent.ends is not None), None)

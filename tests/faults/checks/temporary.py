@@ -70,6 +70,8 @@ class _Path:
         self._facts = facts
         self._path = path
         self._ended = ended
+        self._early = {call.ends for call in facts.writes if call.ends is not None}
+        """The changes whose early end was requested."""
         self._layers: dict[str, list[_Layer]] = defaultdict(list)
         self._unsure: set[str] = set()
         """Keys that were written externally while there were layers."""
@@ -125,9 +127,9 @@ class _Path:
         if any(not layer.reverted and self._is_in_force(layer, decided) for layer in layers[at + 1 :]):
             self._facts.add(COVERED, what, *evidence)
             return
-        # Layers below that have ended passed on what they would have restored.
+        # Layers below whose ends have begun passed on what they would have restored.
         lowest = at
-        while layers[lowest].before != after and lowest and not self._is_in_force(layers[lowest - 1], decided):
+        while layers[lowest].before != after and lowest and self._may_end(layers[lowest - 1], decided):
             lowest -= 1
         if layers[lowest].before != after:
             self._facts.add(OTHER_VALUE, f"{what}: {after}", *evidence)
@@ -136,6 +138,12 @@ class _Path:
     def _is_in_force(self, layer: _Layer, moment: datetime) -> bool:
         ended = self._ended.get(layer.change.id)
         return ended is None or ended > moment
+
+    def _may_end(self, layer: _Layer, moment: datetime) -> bool:
+        """Return True if the end of a layer may have begun by a moment; that it is over is recorded later."""
+        due = layer.change.revert_at
+        is_due = due is not None and datetime.fromisoformat(due) <= moment
+        return is_due or layer.change.id in self._early or not self._is_in_force(layer, moment)
 
 
 def _values(config: Config | None) -> Config:

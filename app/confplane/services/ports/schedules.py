@@ -51,7 +51,7 @@ class Schedule:
     revert_at: datetime
     state: ScheduleState = ScheduleState.ACTIVE
     fallbacks: Fallbacks = field(default_factory=dict, repr=False)
-    """The fallbacks that ended changes below passed on. Any other fallback is the value before the change."""
+    """The fallbacks that changes below passed on at their ends. Any other fallback is the value before the change."""
     end_id: UUID | None = None
     """The change that restored values; None if no value had to be written."""
     end_revision: int | None = None
@@ -128,14 +128,15 @@ class ScheduleStore(Protocol):
     async def delay(self, change_id: UUID, error: str) -> None:
         """Store the reason why an end is delayed."""
 
-    async def finish(
-        self, ended: Schedule, end_id: UUID | None, kept: Sequence[EntityKey], passed: Mapping[UUID, Fallbacks]
-    ) -> bool:
-        """End a change, and pass its fallbacks on to the changes above it, together or not at all.
+    async def pass_on(self, ending: Schedule, passed: Mapping[UUID, Fallbacks]) -> bool:
+        """Pass the fallbacks of a change on to the changes above it, to all of them or to none.
 
         Returns:
-            False if the end of a change above has begun, or the outcome of the end is not in the trail yet.
+            False if the end of a change above has begun, or the change itself has ended.
         """
+
+    async def finish(self, ended: Schedule, end_id: UUID | None, kept: Sequence[EntityKey]) -> bool:
+        """End a change, whose fallbacks are passed on. Return False if its end has no outcome in the trail yet."""
 
     async def pause(self, cluster: str, pause: SchedulePause, change: AccessChange) -> SchedulePause:
         """Pause all ends in a cluster, and return the pause, which may be an earlier one.

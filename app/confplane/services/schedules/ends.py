@@ -8,6 +8,8 @@ once, although several processes may attempt it, and may be killed at any step:
   intent, and no attempt follows one without an outcome.
 - Of two attempts that were decided on the same versions, ZooKeeper commits one. It also confirms the versions where no
   value differs.
+- The fallbacks of covered keys are passed on before other values are restored, so that a change above leads back to
+  them if it ends before this end is recorded.
 - After a committed attempt nothing is written any more. What is left is the state of the schedule.
 
 The domain decides for each key (:mod:`confplane.domain.temporary_changes`).
@@ -149,6 +151,9 @@ class ScheduleEnder:
                 if attempts.open:
                     raise _not_recorded("An earlier attempt has no outcome yet; it is settled within seconds")
                 plan = await self._plan(schedule, parts, nodes, attempts)
+                # Before the values are restored, because the changes above may end right after that.
+                if plan.passed and not await self._schedules.pass_on(schedule, plan.passed):
+                    raise _wait("Another temporary change of the same keys ends now")
             end_id = attempts.committed
             if plan.entries:
                 results = await self._alter.alter_entries(plan.entries, caller, atomic=True)
@@ -160,11 +165,9 @@ class ScheduleEnder:
                     raise error
                 end_id = next((_uuid(result.change_id) for result in each if result.change_id is not None), end_id)
             with unavailable_with(WriteOutcome.UNKNOWN):
-                if await self._schedules.finish(schedule, end_id, plan.kept, plan.passed):
+                if await self._schedules.finish(schedule, end_id, plan.kept):
                     return
-            if end_id is not None:
-                raise _not_recorded("The values are restored; the end is recorded within seconds")
-            raise _wait("Another temporary change of the same keys ends now")
+            raise _not_recorded("The values are restored; the end is recorded within seconds")
         raise error or _wait("Other writers keep changing the same entities")
 
     async def _parts(self, cluster: Cluster, schedule: Schedule) -> list[RevertPart]:

@@ -108,6 +108,28 @@ async def test_another_leader_ends_what_a_killed_one_began(opened: Opener, kafka
     equal(two, kafka)
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [("a", "a\0b"), ("a\0b", "c")])
+async def test_a_value_that_postgres_can_not_store_stops_neither_polls_nor_deliveries(
+    opened: Opener, kafka: KafkaDouble, ours: str, theirs: str
+) -> None:
+    kafka.alter(METRICS, {"metrics": ours})
+    one = await opened()
+    kafka.alter(METRICS, {"metrics": theirs})
+    kafka.alter(BROKER, OTHERS[BROKER])
+    await restore(one)
+    assert kafka.now.configs == SET | {METRICS: SET[METRICS] | {"metrics": ours}}
+    assert (await kinds(one, METRICS), await kinds(one, BROKER)) == (["put-back"], ["put-back"])
+    # A queued change replaces such a value.
+    await alter(one, METRICS, {"metrics": "d"})
+    kafka.alter(METRICS, {"metrics": "e\0f"})
+    await one.poll()
+    await one.poll()
+    await restore(one)
+    assert kafka.now.configs[METRICS]["metrics"] == "d"
+    assert sorted(await kinds(one, METRICS)) == ["change", "put-back", "put-back"]
+    equal(one, kafka)
+
+
 async def test_external_changes_are_reverted_with_one_row_each(opened: Opener, kafka: KafkaDouble) -> None:
     one, two = await opened(), await opened()
     node = one.store.get(Tree.CONFIG, ALICE.id)

@@ -58,14 +58,18 @@ class SecretOpener:
         self._key = token_bytes()
 
     async def of(self, entity: Entity, config: Mapping[str, str], keys: Iterable[str]) -> dict[str, Secret]:
-        """Return the secrets among some keys of a stored map.
+        """Return the secrets among some keys of a stored map, and the values with a NUL, which Postgres can't store.
 
         Raises:
             EncoderSecretMissingError: This process has no secret that opens a broker's passwords.
             UndecodablePasswordError: No secret opens a password.
         """
         is_secret = self._rules.facet_of(entity).is_secret
-        found = {key: config[key] for key in keys if key in config and is_secret(entity, key)}
+        found = {
+            key: value
+            for key in keys
+            if (value := config.get(key)) is not None and (is_secret(entity, key) or "\0" in value)
+        }
         return await asyncio.to_thread(self._opened, entity, found) if found else {}
 
     def _opened(self, entity: Entity, stored: Mapping[str, str]) -> dict[str, Secret]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from confplane.domain.changes import stored
+from confplane.domain.redaction import storable
 from confplane.services.kraft.decisions import FollowDecision
 from confplane.services.kraft.pending_entity import PendingEntity
 from confplane.services.ports.applying import BaseValue, Correction, DriftCause, DriftRecord, LostUpdate
@@ -74,7 +75,7 @@ class Enforcer:
     def _enforce(self, observed: EntityObservation, node: Node | None) -> Correction:
         """Decide for each key that differs whether it is put back or left alone."""
         state, now = observed.state, time.time()
-        ours, theirs = stored(node), self._theirs(observed, node)
+        ours, theirs = _storable(stored(node)), self._theirs(observed, node)
         put_back: dict[str, str | None] = {}
         lately = {key: [at for at in each if now - at < WITHIN_S] for key, each in state.put_back_at.items()}
         put_back_at: dict[str, Sequence[float]] = {key: each for key, each in lately.items() if each}
@@ -144,7 +145,7 @@ class Enforcer:
         state, node, entity = observed.state, pending.node, observed.entity
         if node is None or observed.observation is None or observed.after < state.applied_offset:
             return {}
-        ours, theirs, same = stored(node), self._theirs(observed, node), self._rules.same
+        ours, theirs, same = _storable(stored(node)), self._theirs(observed, node), self._rules.same
         found = {}
         for key in {*pending.pending_keys, *state.reapply}:
             value, wanted = theirs.get(key), ours.get(key)
@@ -190,10 +191,10 @@ class Enforcer:
         )
 
     def _theirs(self, observed: EntityObservation, node: Node | None) -> dict[str, str]:
-        """Return the map that a polled observation would leave in a znode."""
+        """Return the map that a polled observation would leave in a znode, in a form that Postgres can store."""
         if observed.observation is None:
-            return stored(node)
-        return self._rules.reconcile(observed.entity, stored(node), observed.observation)
+            return _storable(stored(node))
+        return _storable(self._rules.reconcile(observed.entity, stored(node), observed.observation))
 
     def _intent(self, observed: EntityObservation, node: Node | None, theirs: Mapping[str, str | None]) -> Intent:
         """Return the row of the trail for external values that never were a version of the znode."""
@@ -213,3 +214,7 @@ class Enforcer:
             kind=PUT_BACK,
             observed=observed.observed_range,
         )
+
+
+def _storable(config: Mapping[str, str]) -> dict[str, str]:
+    return {key: storable(value) for key, value in config.items()}

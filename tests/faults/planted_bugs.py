@@ -95,10 +95,15 @@ def outcome_before_commit() -> None:
     _replace(ZooKeeperStore, "commit", conclude_and_commit)
 
 
+def positions_unchecked() -> None:
+    """A ZooKeeper that has fewer commits than the trail is not taken for a restored one."""
+    _replace(incarnation, "_earlier", lambda _trail, _found: None)
+
+
 def without_marker() -> None:
     """A transaction leaves nothing that proves it, and the check for a restored ZooKeeper does not miss it."""
     _leave_out("marker")
-    _replace(incarnation, "_earlier", lambda _trail, _found: None)
+    positions_unchecked()
 
 
 def without_last_marker() -> None:
@@ -266,6 +271,7 @@ def feed_passes_over() -> None:
 PLANTED_BUGS: Final[dict[str, Callable[[], None]]] = {
     "no-version-check": without_version_check,
     "outcome-before-commit": outcome_before_commit,
+    "positions-unchecked": positions_unchecked,
     "no-marker": without_marker,
     "no-last-marker": without_last_marker,
     "refused-taken-for-applied": refused_taken_for_applied,

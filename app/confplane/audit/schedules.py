@@ -110,7 +110,7 @@ FROM given
 WHERE schedules.change_id = given.change_id AND (SELECT count(*) FROM locked) = (SELECT count(*) FROM given)
   AND EXISTS (SELECT FROM schedules AS ending WHERE ending.change_id = :change_id AND ending.state = 'ending')
 """)
-# The trail has the end before the schedule: who reads a schedule as ended finds its end.
+# The end of a schedule that has ended is in the trail.
 _FINISH: Final = _by_id("""
 UPDATE schedules SET
   state = :state, end_id = :end_id, kept = CAST(:kept AS jsonb), error = NULL, ended_at = now()

@@ -67,6 +67,6 @@ def _shown(facets: Sequence[Facet], entity: Entity, key: str) -> bool:
     return bool(owners) and not any(facet.has_secrets and facet.is_secret(entity, key) for facet in owners)
 
 
-def storable(key: str) -> str:
-    """Return a key in a form that Postgres can store."""
-    return key.replace("\0", "�")
+def storable(text: str) -> str:
+    """Return a key or a value in a form that Postgres can store."""
+    return text.replace("\0", "�")

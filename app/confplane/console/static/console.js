@@ -57,7 +57,10 @@ async function take(event) {
 function sendOnce(event) {
   const form = event.target;
   if (form.method !== "post" || event.defaultPrevented) return;
-  if ("sent" in form.dataset) event.preventDefault();
+  if ("sent" in form.dataset) {
+    event.preventDefault();
+    return;
+  }
   form.dataset.sent = "";
   // Without an answer the page stays, and its form can be sent again.
   setTimeout(() => { delete form.dataset.sent; }, 10_000);

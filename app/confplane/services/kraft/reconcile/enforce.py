@@ -192,9 +192,8 @@ class Enforcer:
 
     def _theirs(self, observed: EntityObservation, node: Node | None) -> dict[str, str]:
         """Return the map that a polled observation would leave in a znode, in a form that Postgres can store."""
-        if observed.observation is None:
-            return _storable(stored(node))
-        return _storable(self._rules.reconcile(observed.entity, stored(node), observed.observation))
+        ours, observation = stored(node), observed.observation
+        return _storable(ours if observation is None else self._rules.reconcile(observed.entity, ours, observation))
 
     def _intent(self, observed: EntityObservation, node: Node | None, theirs: Mapping[str, str | None]) -> Intent:
         """Return the row of the trail for external values that never were a version of the znode."""
